@@ -1,0 +1,58 @@
+"""Where the files that travel with the package lie: configurations, recipes, sample recordings, models.
+
+The folders `configs/`, `recipes/` and `data_samples/` stand at the top of a checkout and inside the package
+once it is installed from a wheel; the functions here answer for both. Nothing is copied, unpacked or
+downloaded, and no function looks at the current folder.
+"""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _folder(packaged: str, in_checkout: str) -> Path:
+    installed = _PACKAGE / packaged
+    path = installed if installed.is_dir() else _PACKAGE.parent / in_checkout
+    if not path.is_dir():
+        raise FileNotFoundError(f"neither {installed} nor {path} exists; reinstall diarnorm")
+    return path
+
+
+def configs_dir() -> Path:
+    """Folder of Hydra's configuration groups."""
+    return _folder("_configs", "configs")
+
+
+def recipes_dir() -> Path:
+    """Folder of the recipes, one folder each."""
+    return _folder("_recipes", "recipes")
+
+
+def samples_dir() -> Path:
+    """Folder of the sample recordings with their RTTM and UEM files."""
+    return _folder("_samples", "data_samples")
+
+
+def models_dir() -> Path:
+    """Folder of the shipped models and their cards."""
+    return _PACKAGE / "models"
+
+
+def model_names() -> list[str]:
+    """Names of the shipped models, sorted."""
+    return sorted(path.stem for path in models_dir().glob("*.safetensors"))
+
+
+def model_path(name: str) -> Path:
+    """Path of the shipped model `name`.
+
+    Raises:
+        ValueError: no model of that name is shipped; the message lists those that are.
+    """
+    path = models_dir() / f"{name}.safetensors"
+    if name not in model_names():
+        shipped = ", ".join(model_names()) or "none"
+        raise ValueError(
+            f"no shipped model is called {name!r} (shipped: {shipped}); give one of these or a path"
+        )
+    return path

@@ -1,0 +1,33 @@
+"""Rules that hold for every test: seeded, quiet, no GPU test without a GPU."""
+
+import random
+import sys
+
+import hypothesis
+import numpy as np
+import pytest
+
+# The same examples on every run and machine; time limits per example only measure the machine.
+hypothesis.settings.register_profile("diarnorm", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("diarnorm")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Every test starts from the same seeds; torch's only where the test's module imported torch."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - third-party code draws from the global generator
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where no CUDA device is found."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
