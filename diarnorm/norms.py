@@ -1,0 +1,121 @@
+"""Normalisation layers: functions of one frame, `(..., dim) -> (..., dim)`.
+
+In evaluation mode output frame t depends on input frame t alone, so a norm can be swapped without touching streaming,
+padding cannot leak, and batch size cannot matter. Only `batch` in training mode looks at other frames, and then only
+at the valid ones. All compute in float32 and cast back once; all start with scale 1.
+
+Sources: S. Ioffe and C. Szegedy, "Batch Normalization", 2015; J. L. Ba et al., "Layer Normalization", 2016;
+B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", 2019.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+EPS = 1e-5
+"""Added under the square root by every norm."""
+
+
+class RMSNorm(nn.RMSNorm):
+    """`y = x / sqrt(mean(x^2) + eps) * weight`; state dicts are interchangeable with `torch.nn.RMSNorm`."""
+
+    def __init__(self, dim: int, eps: float = EPS) -> None:
+        super().__init__(dim, eps=eps)
+
+    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
+        """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        return (wide * scale * self.weight.float()).to(x.dtype)
+
+
+class LayerNorm(nn.LayerNorm):
+    """`y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias`."""
+
+    def __init__(self, dim: int, eps: float = EPS) -> None:
+        super().__init__(dim, eps=eps)
+
+    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
+        """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).to(x.dtype)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """Per-feature statistics over the valid frames of the batch in training, running averages in evaluation.
+
+    Torch's conventions: momentum 0.1, biased variance to normalise, unbiased variance to keep. A batch with fewer than
+    two valid frames is normalised by the running averages; such a batch, or one with a value that is not finite, leaves
+    the averages alone. With a process group, sums are reduced over it, with gradient.
+    """
+
+    def __init__(self, dim: int, eps: float = EPS) -> None:
+        super().__init__(dim, eps=eps)
+
+    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
+        """Normalise each feature; in training mode only frames with `valid` count (all, when None)."""
+        wide = x.float()
+        mean, var = self._batch_statistics(wide, valid) if self.training else self._running_statistics()
+        scale = torch.rsqrt(var + self.eps) * self.weight.float()
+        return ((wide - mean) * scale + self.bias.float()).to(x.dtype)
+
+    def _running_statistics(self) -> tuple[Tensor, Tensor]:
+        assert self.running_mean is not None and self.running_var is not None
+        return self.running_mean, self.running_var
+
+    def _batch_statistics(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        rows = x.reshape(-1, x.shape[-1])
+        if valid is not None:
+            rows = rows[valid.reshape(-1)]
+        count = _sum_over_processes(rows.new_full((1,), rows.shape[0]))
+        mean = _sum_over_processes(rows.sum(dim=0)) / count.clamp(min=1)
+        var = _sum_over_processes((rows - mean).square().sum(dim=0)) / count.clamp(min=1)
+        running_mean, running_var = self._running_statistics()
+        enough = count >= 2
+        self._update_running(mean.detach(), var.detach(), count)
+        return torch.where(enough, mean, running_mean.clone()), torch.where(enough, var, running_var.clone())
+
+    @torch.no_grad()
+    def _update_running(self, mean: Tensor, var: Tensor, count: Tensor) -> None:
+        running_mean, running_var = self._running_statistics()
+        accept = (count >= 2) & mean.isfinite().all() & var.isfinite().all()
+        unbiased = var * count / (count - 1).clamp(min=1)
+        assert self.momentum is not None and self.num_batches_tracked is not None
+        running_mean.copy_(torch.where(accept, torch.lerp(running_mean, mean, self.momentum), running_mean))
+        running_var.copy_(torch.where(accept, torch.lerp(running_var, unbiased, self.momentum), running_var))
+        self.num_batches_tracked += accept.squeeze().long()
+
+
+class NoNorm(nn.Identity):
+    """No normalisation, with the common signature."""
+
+    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return `x`."""
+        return x
+
+
+NORMS: dict[str, Any] = {"rms": RMSNorm, "layer": LayerNorm, "batch": BatchNorm, "none": NoNorm}
+"""The norms by name."""
+
+
+def make_norm(name: str, dim: int, eps: float = EPS) -> nn.Module:
+    """The norm called `name` over `dim` features.
+
+    Raises ValueError for an unknown name or an eps that is not positive.
+    """
+    if name not in NORMS:
+        raise ValueError(f"norm={name!r} is not known: choose one of {', '.join(NORMS)}")
+    if not eps > 0:
+        raise ValueError(f"eps={eps} would divide silent frames by zero: give a positive number, usually {EPS}")
+    return NoNorm() if name == "none" else NORMS[name](dim, eps=eps)
+
+
+def _sum_over_processes(x: Tensor) -> Tensor:
+    if not (dist.is_available() and dist.is_initialized()):
+        return x
+    from torch.distributed.nn.functional import all_reduce
+
+    return all_reduce(x)
