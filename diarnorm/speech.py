@@ -1,0 +1,353 @@
+"""Speaker-labelled utterances, decoded once into one memory-mapped cache.
+
+A folder-per-speaker tree or a tab-separated manifest becomes a `Speech`: all samples as one int16 array at 16 kHz
+(one copy per speed factor; a voice at another speed counts as another speaker), and per utterance its place in
+that array, its speaker, its level and its speech activity. Long utterances are cut at pauses into pieces, which is
+what conversations are built from. The same loader serves clips of noise, where one file is one clip.
+"""
+
+import csv
+import functools
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import soundfile
+import soxr
+from jaxtyping import Bool, Float32, Int16, Int64
+
+from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
+
+AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff"})
+CACHE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class SpeechConfig:
+    """How utterances are decoded, where speech is found in them, and how they are cut.
+
+    Speed factors are rationals `(p, q)`: the voice is played `p / q` times as fast, and higher by as much.
+    Activity: a hop of 10 ms is speech when its level is above `floor + max(above_floor_db, share * range)` and
+    not below `loud - below_loud_db`, where loud and floor are the utterance's own 95th and 10th percentile.
+    """
+
+    speed_factors: tuple[tuple[int, int], ...] = ((17, 20), (9, 10), (1, 1), (11, 10), (23, 20))
+    loud_percentile: float = 95.0
+    floor_percentile: float = 10.0
+    above_floor_db: float = 8.0
+    above_floor_share: float = 0.3
+    below_loud_db: float = 36.0
+    min_below_loud_db: float = 14.0
+    min_burst_hops: int = 4
+    close_gap_hops: int = 4
+    max_piece_s: float = 6.0
+    cut_gap_s: float = 0.15
+    margin_s: float = 0.04
+
+
+CLIPS = SpeechConfig(speed_factors=((1, 1),))
+"""The configuration for noise clips: one copy each, at the speed they were recorded."""
+
+
+class Entry(NamedTuple):
+    """One row of a manifest: a file, who speaks in it, and where it comes from."""
+
+    path: Path
+    speaker: str
+    source: str
+    gender: str
+
+
+@dataclass(frozen=True)
+class Speech:
+    """All utterances of a set of speakers; see the module. Positions are samples at 16 kHz unless named hops.
+
+    `offset` and `length` are [factors, utterances] into `samples`; `level` is the RMS of the speech of an utterance
+    (full scale 1). Runs are stretches of speech in hops from the start of their utterance, at speed 1; pieces own
+    the runs `piece_run[i, 0] : piece_run[i, 1]` and the hops `piece_hops[i]` of `piece_utterance[i]`, sorted by
+    speaker: those of speaker `s` are `speaker_piece[s] : speaker_piece[s + 1]`.
+    """
+
+    cache: Path
+    speed_factors: tuple[tuple[int, int], ...]
+    speakers: tuple[str, ...]
+    sources: tuple[str, ...]
+    paths: tuple[str, ...]
+    offset: Int64[np.ndarray, "factors utterances"]
+    length: Int64[np.ndarray, "factors utterances"]
+    level: Float32[np.ndarray, " utterances"]
+    speaker: Int64[np.ndarray, " utterances"]
+    speaker_source: Int64[np.ndarray, " speakers"]
+    speaker_gender: tuple[str, ...]
+    activity: Bool[np.ndarray, " hops"]
+    run_hops: Int64[np.ndarray, "runs 2"]
+    piece_utterance: Int64[np.ndarray, " pieces"]
+    piece_hops: Int64[np.ndarray, "pieces 2"]
+    piece_run: Int64[np.ndarray, "pieces 2"]
+    speaker_piece: Int64[np.ndarray, " speakers_plus_1"]
+
+    @functools.cached_property
+    def samples(self) -> Int16[np.ndarray, " samples"]:
+        """Every utterance at every speed, one after the other (memory-mapped, read-only)."""
+        return np.memmap(self.cache / "samples.i16", dtype=np.int16, mode="r")
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in self.__dict__.items() if key != "samples"}
+
+    @property
+    def num_utterances(self) -> int:
+        """Files."""
+        return len(self.paths)
+
+    @property
+    def num_speakers(self) -> int:
+        """Speakers at their own speed."""
+        return len(self.speakers)
+
+    @property
+    def num_factors(self) -> int:
+        """Speeds at which every utterance is kept."""
+        return len(self.speed_factors)
+
+    @property
+    def num_classes(self) -> int:
+        """Voices told apart: class `speaker * num_factors + factor`."""
+        return self.num_speakers * self.num_factors
+
+    def utterance(self, index: int, factor: int) -> Int16[np.ndarray, " samples"]:
+        """Samples of utterance `index` at speed factor number `factor`."""
+        start = self.offset[factor, index]
+        return self.samples[start : start + self.length[factor, index]]
+
+
+def load_speech(
+    source: str | os.PathLike,
+    *,
+    split: str | None = None,
+    config: SpeechConfig = SpeechConfig(),
+    cache_dir: str | os.PathLike = ".cache/diarnorm",
+) -> Speech:
+    """Load a folder-per-speaker tree or a manifest (`.tsv`), decoding it at the first call only.
+
+    Args:
+        source: a folder, whose first-level subfolders are the speakers, or a tab-separated file with the columns
+            path (relative to it), speaker and, where known, split, source, gender; other columns are ignored.
+        split: keep the rows of this split only; None keeps all.
+        config: speeds, activity, cutting.
+        cache_dir: where decoded samples are kept, in a folder named by a hash of all that they depend on.
+
+    Raises:
+        ValueError: nothing to load, a column is missing, or a file cannot be decoded.
+    """
+    entries = read_entries(Path(source), split)
+    cache = Path(cache_dir) / _cache_key(entries, config)
+    if not (cache / "index.npz").exists():
+        _fill_cache(entries, config, cache)
+    return _open_cache(entries, config, cache)
+
+
+def read_entries(source: Path, split: str | None = None) -> list[Entry]:
+    """Rows of a manifest, or one per audio file of a folder-per-speaker tree, in a fixed order."""
+    if not source.exists():
+        raise ValueError(
+            f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest"
+        )
+    entries = _read_tree(source) if source.is_dir() else _read_manifest(source, split)
+    if not entries:
+        what = "no audio files" if source.is_dir() else f"no rows of split {split!r}"
+        raise ValueError(
+            f"{source} has {what}; give a folder with one folder per speaker, or a .tsv manifest"
+        )
+    return entries
+
+
+def _read_tree(root: Path) -> list[Entry]:
+    paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
+    return [Entry(path, path.relative_to(root).parts[0], root.name, "") for path in paths]
+
+
+def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
+    with manifest.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    missing = {"path", "speaker"} - set(rows[0] if rows else ())
+    if missing:
+        raise ValueError(
+            f"{manifest} lacks the column(s) {sorted(missing)}; its first line must name them, tab-separated"
+        )
+    return [
+        Entry(manifest.parent / row["path"], row["speaker"], row.get("source") or "", row.get("gender") or "")
+        for row in rows
+        if split is None or row.get("split") == split
+    ]
+
+
+def _cache_key(entries: list[Entry], config: SpeechConfig) -> str:
+    rows = [
+        (str(entry.path.name), entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries
+    ]
+    text = json.dumps([CACHE_VERSION, asdict(config), rows])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _decode(path: Path) -> Float32[np.ndarray, " samples"]:
+    try:
+        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be decoded ({error}); convert it to WAV or FLAC, or remove it"
+        ) from error
+    mono = samples.mean(axis=1)
+    return mono if rate == SAMPLE_RATE else soxr.resample(mono, rate, SAMPLE_RATE)
+
+
+def _prepare(path: Path, config: SpeechConfig) -> tuple[list[np.ndarray], np.ndarray, float]:
+    """Copies at every speed (int16), activity per hop, and level of the speech of one file."""
+    samples = _decode(path)
+    activity = speech_activity(samples, config)
+    hops = samples[: len(activity) * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)[activity]
+    level = float(np.sqrt(np.mean(np.square(hops)))) if hops.size else 0.0
+    copies = [samples if p == q else soxr.resample(samples, p, q) for p, q in config.speed_factors]
+    return [np.clip(np.rint(x * 32768), -32768, 32767).astype(np.int16) for x in copies], activity, level
+
+
+def _fill_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> None:
+    cache.mkdir(parents=True, exist_ok=True)
+    lengths = np.zeros((len(config.speed_factors), len(entries)), dtype=np.int64)
+    activities, levels = [], np.zeros(len(entries), dtype=np.float32)
+    partial = cache / f"samples.{os.getpid()}.tmp"
+    with partial.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
+        prepared = pool.map(lambda entry: _prepare(entry.path, config), entries)
+        for index, (copies, activity, level) in enumerate(prepared):
+            for factor, copy in enumerate(copies):
+                copy.tofile(file)
+                lengths[factor, index] = len(copy)
+            activities.append(activity)
+            levels[index] = level
+    partial.replace(cache / "samples.i16")
+    hops = np.array([len(activity) for activity in activities])
+    index_file = cache / f"index.{os.getpid()}.npz"
+    np.savez(index_file, length=lengths, level=levels, hops=hops, activity=np.concatenate(activities))
+    index_file.replace(cache / "index.npz")
+
+
+def _open_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> Speech:
+    with np.load(cache / "index.npz") as index:
+        length, level, hops, activity = (index[key] for key in ("length", "level", "hops", "activity"))
+    offset = (np.cumsum(length.T.reshape(-1)) - length.T.reshape(-1)).reshape(length.T.shape).T.copy()
+    names, sources = sorted({e.speaker for e in entries}), sorted({e.source for e in entries})
+    number = {name: i for i, name in enumerate(names)}
+    speaker = np.array([number[entry.speaker] for entry in entries], dtype=np.int64)
+    first = {entry.speaker: entry for entry in reversed(entries)}
+    runs, utterance, piece_hops, piece_run = _cut_pieces(activity, hops, config)
+    order = np.argsort(speaker[utterance], kind="stable")
+    counts = np.bincount(speaker[utterance], minlength=len(names))
+    return Speech(
+        cache=cache,
+        speed_factors=config.speed_factors,
+        speakers=tuple(names),
+        sources=tuple(sources),
+        paths=tuple(str(entry.path) for entry in entries),
+        offset=offset,
+        length=length,
+        level=level,
+        speaker=speaker,
+        speaker_source=np.array([sources.index(first[name].source) for name in names], dtype=np.int64),
+        speaker_gender=tuple(first[name].gender for name in names),
+        activity=activity,
+        run_hops=runs,
+        piece_utterance=utterance[order],
+        piece_hops=piece_hops[order],
+        piece_run=piece_run[order],
+        speaker_piece=np.concatenate([[0], np.cumsum(counts)]),
+    )
+
+
+def speech_activity(
+    samples: Float32[np.ndarray, " samples"], config: SpeechConfig = SpeechConfig()
+) -> Bool[np.ndarray, " hops"]:
+    """Whether each whole hop (10 ms) of a clean utterance is speech, by its energy; the rule is in `SpeechConfig`."""
+    num_hops = len(samples) // HOP_SAMPLES
+    if num_hops == 0:
+        return np.zeros(0, dtype=bool)
+    hops = samples[: num_hops * HOP_SAMPLES].reshape(num_hops, HOP_SAMPLES).astype(np.float64)
+    power = np.square(hops - hops.mean(axis=1, keepdims=True)).mean(axis=1)
+    power = np.convolve(power, np.full(3, 1 / 3), mode="same")
+    level_db = 10 * np.log10(power + 1e-12)
+    loud, floor = np.percentile(level_db, [config.loud_percentile, config.floor_percentile])
+    threshold = floor + max(config.above_floor_db, config.above_floor_share * (loud - floor))
+    threshold = min(max(threshold, loud - config.below_loud_db), loud - config.min_below_loud_db)
+    active = (level_db > threshold) & (level_db > -80)
+    active = ~_drop_short(~active, config.close_gap_hops)
+    return _drop_short(active, config.min_burst_hops)
+
+
+def _drop_short(active: np.ndarray, min_hops: int) -> np.ndarray:
+    out = active.copy()
+    for start, end in runs_of(active):
+        if end - start < min_hops:
+            out[start:end] = False
+    return out
+
+
+def runs_of(active: Bool[np.ndarray, " hops"]) -> Int64[np.ndarray, "runs 2"]:
+    """Start and end of each stretch of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], active, [False]])))
+    return edges.reshape(-1, 2).astype(np.int64)
+
+
+def _cut_pieces(activity: np.ndarray, hops: np.ndarray, config: SpeechConfig) -> tuple[np.ndarray, ...]:
+    """Runs of all utterances, and pieces: [pieces] utterance, [pieces, 2] hops, [pieces, 2] runs."""
+    ends = np.cumsum(hops)
+    all_runs, utterance, piece_hops, piece_run = [], [], [], []
+    num_runs = 0
+    for index, end in enumerate(ends):
+        runs = runs_of(activity[end - hops[index] : end])
+        for start, stop, first, last in _group_runs(runs, int(hops[index]), config):
+            utterance.append(index)
+            piece_hops.append((start, stop))
+            piece_run.append((num_runs + first, num_runs + last))
+        all_runs.append(runs)
+        num_runs += len(runs)
+    as_pairs = functools.partial(np.array, dtype=np.int64)
+    return (
+        np.concatenate(all_runs),
+        as_pairs(utterance),
+        as_pairs(piece_hops).reshape(-1, 2),
+        as_pairs(piece_run).reshape(-1, 2),
+    )
+
+
+def _group_runs(runs: np.ndarray, num_hops: int, config: SpeechConfig) -> list[tuple[int, int, int, int]]:
+    """Pieces of one utterance as (first hop, last hop, first run, last run), none much longer than allowed."""
+    hops_per_s = SAMPLE_RATE // HOP_SAMPLES
+    max_hops, cut_hops = round(config.max_piece_s * hops_per_s), round(config.cut_gap_s * hops_per_s)
+    margin = round(config.margin_s * hops_per_s)
+    pieces: list[tuple[int, int, int, int]] = []
+    first = 0
+    while first < len(runs):
+        start, last = int(runs[first, 0]), first + 1
+        while last < len(runs) and runs[last, 1] - start <= max_hops:
+            last += 1
+        if last < len(runs):  # cut at a real pause where there is one in the later part
+            gaps = runs[first + 1 : last + 1, 0] - runs[first:last, 1]
+            wide = np.flatnonzero(gaps >= cut_hops)
+            last = first + 1 + int(wide[-1] if len(wide) else np.argmax(gaps))
+        before = int(runs[first - 1, 1]) if first else 0
+        after = int(runs[last, 0]) if last < len(runs) else num_hops
+        stop = int(runs[last - 1, 1])
+        pieces.append((max(before, start - margin), min(after, stop + margin), first, last))
+        first = last
+    return [part for piece in pieces for part in _split_long(piece, max_hops)]
+
+
+def _split_long(piece: tuple[int, int, int, int], max_hops: int) -> list[tuple[int, int, int, int]]:
+    """A piece that no pause could shorten, in equal parts."""
+    start, stop, first, last = piece
+    num_parts = -(-(stop - start) // (2 * max_hops))
+    edges = [start + (stop - start) * i // num_parts for i in range(num_parts + 1)]
+    return [(edges[i], edges[i + 1], first, last) for i in range(num_parts)]
