@@ -15,7 +15,22 @@ PACKAGE = Path(__file__).resolve().parent.parent / "diarnorm"
 # `__init__` only gathers the public names, so nothing imports from it.
 LEVELS = [
     {"timebase", "resources", "kernels"},
-    {"audio", "corrupt", "fbank", "frontend", "norms", "rttm", "speech", "turns"},
+    {
+        "audio",
+        "bytestream",
+        "filetype",
+        "meter",
+        "mono",
+        "pcm",
+        "wavstream",
+        "corrupt",
+        "fbank",
+        "frontend",
+        "norms",
+        "rttm",
+        "speech",
+        "turns",
+    },
     {"conformer", "memory", "simulate"},
     {"model"},
     {"data", "stream"},
