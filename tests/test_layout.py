@@ -15,32 +15,32 @@ PACKAGE = Path(__file__).resolve().parent.parent / "diarnorm"
 # `__init__` only gathers the public names, so nothing imports from it.
 LEVELS = [
     {"timebase", "resources", "kernels"},
-    {
-        "audio",
-        "bytestream",
-        "filetype",
-        "meter",
-        "mono",
-        "pcm",
-        "wavstream",
-        "corrupt",
-        "fbank",
-        "frontend",
-        "norms",
-        "rttm",
-        "speech",
-        "turns",
-    },
-    {"conformer", "memory", "simulate"},
-    {"model"},
+    # samples in; features and norms; turns out; speech to learn from
+    {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
+    | {"corrupt", "fbank", "frontend", "norms"}
+    | {"events", "rttm", "runs", "turns"}
+    | {"activity", "speech"},
+    {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
+    {"checkpoint", "model"},
     {"data", "stream"},
-    {"bench", "convert", "evaluate", "export", "losses", "report", "robustness", "train"},
+    {
+        "bench",
+        "convert",
+        "develop",
+        "evaluate",
+        "export",
+        "losses",
+        "report",
+        "robustness",
+        "scores",
+        "train",
+    },
     {"cli"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
-TORCH_FREE = ["timebase", "resources", "turns", "rttm", "audio", "evaluate", "cli"]
+TORCH_FREE = ["timebase", "resources", "audio", "turns", "rttm", "events", "evaluate", "cli"]
 """What `diarnorm --help` and `diarnorm score` load: importing these must not import torch."""
 
 
