@@ -1,0 +1,120 @@
+"""Models as files: safetensors, with everything that is not a tensor as JSON in the metadata.
+
+A file names the norm it was trained with. Loading it for another norm is an error, never a partial load.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from diarnorm.model import Model, ModelConfig
+from diarnorm.turns import TurnConfig
+
+FORMAT = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model and what is known about it."""
+
+    model: Model
+    turns: TurnConfig = field(default_factory=TurnConfig)
+    chunk: int = 12
+    """Frames per chunk unless the user asks otherwise."""
+    chunks: tuple[int, ...] = (6, 12, 25)
+    """Chunk sizes the model was trained with."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Record of the training: data, hours, seed, commit, figures."""
+
+
+def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dtype = torch.float16) -> None:
+    """Write a model; floating-point tensors are stored as `dtype`."""
+    facts = {
+        "format": FORMAT,
+        "norm": checkpoint.model.config.encoder.norm,
+        "model": asdict(checkpoint.model.config),
+        "turns": asdict(checkpoint.turns),
+        "chunk": checkpoint.chunk,
+        "chunks": list(checkpoint.chunks),
+        "training": dict(checkpoint.training),
+    }
+    tensors = {
+        name: (value.to(dtype) if value.is_floating_point() else value).contiguous()
+        for name, value in checkpoint.model.state_dict().items()
+    }
+    save_file(tensors, str(path), metadata={"diarnorm": json.dumps(facts, allow_nan=False)})
+
+
+def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
+    """Read a model, in evaluation mode on the CPU.
+
+    Raises:
+        ValueError: no such file, not a diarnorm model, or trained with another norm than the `norm` asked for.
+    """
+    facts, tensors = _read(Path(path))
+    if norm is not None and norm != facts["norm"]:
+        raise ValueError(
+            f"{path} was trained with norm={facts['norm']}, not norm={norm}: a norm cannot be swapped under trained "
+            f"weights; ask for norm={facts['norm']}, train one with norm={norm}, or convert the model"
+        )
+    model = Model(from_plain(ModelConfig, facts["model"]))
+    wanted = model.state_dict()
+    missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
+    if missing or extra:
+        raise ValueError(f"{path} does not fit its own configuration: missing {missing[:3]}, unexpected {extra[:3]}")
+    model.load_state_dict({name: tensors[name].to(like.dtype) for name, like in wanted.items()})
+    turns = from_plain(TurnConfig, facts["turns"])
+    return Checkpoint(model.eval(), turns, facts["chunk"], tuple(facts["chunks"]), facts["training"])
+
+
+def read_facts(path: str | Path) -> dict[str, Any]:
+    """What a model file says about itself, without loading the tensors.
+
+    Raises:
+        ValueError: no such file, or not a diarnorm model.
+    """
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata()
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a safetensors model: {error}") from error
+    if not metadata or "diarnorm" not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but not a diarnorm model")
+    facts = json.loads(metadata["diarnorm"])
+    if facts["format"] != FORMAT:
+        raise ValueError(f"{path} has format {facts['format']}, this version reads {FORMAT}: update diarnorm")
+    return facts
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    facts = read_facts(path)
+    with safe_open(str(path), framework="pt") as file:
+        return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def from_plain(cls: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass from plain dicts and lists, as `asdict` and JSON make them.
+
+    Raises:
+        ValueError: a field that the dataclass does not have.
+    """
+    hints = get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}: known are {', '.join(hints)}")
+    known = {f.name for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    return cls(**{name: _convert(hints[name], value) for name, value in values.items() if name in known})
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return from_plain(hint, value)  # pyright: ignore[reportArgumentType]
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,97 @@
+"""The development set of a run: fixed simulated conversations, diarized freely, scored as users' recordings are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from diarnorm.data import fixed_set
+from diarnorm.fbank import fbank_offline
+from diarnorm.memory import MemoryOutput
+from diarnorm.model import Model
+from diarnorm.speech import Speech
+from diarnorm.timebase import MELS_PER_FRAME, frames_to_samples
+from diarnorm.turns import Turn, TurnConfig, finish, init_state, step
+
+CHUNK = 12
+SEED = 20_000
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Mel frames `[recordings, mel_frames, 80]` of equal length and their reference turns."""
+
+    mel: Tensor
+    reference: dict[str, list[Turn]]
+
+    FIGURES = ("der", "miss", "false_alarm", "confusion", "merged", "count_error", "phantoms")
+
+    @classmethod
+    def simulated(cls, speech: Speech, num: int, duration_s: float, clips: Speech | None = None) -> "DevelopmentSet":
+        """Conversations of held-out speakers; the same for every run."""
+        fixed = fixed_set(speech, num, SEED, duration_s=duration_s, clips=clips)
+        mel = fbank_offline(fixed.samples)
+        whole = mel.shape[1] // (MELS_PER_FRAME * CHUNK) * MELS_PER_FRAME * CHUNK
+        end = frames_to_samples(whole // MELS_PER_FRAME) / 16_000
+        reference = {
+            f"dev{i:03d}": [Turn(t.start, min(t.end, end), t.speaker) for t in turns if t.start < end]
+            for i, turns in enumerate(fixed.turns)
+        }
+        return cls(mel[:, :whole].half(), reference)
+
+    @torch.no_grad()
+    def run(self, model: Model) -> MemoryOutput:
+        """Free-running activity of every recording."""
+        mel, _ = model.frontend(self.mel.float())
+        h, _ = model.encoder(mel, chunk=CHUNK)
+        output, _ = model.memory(h)
+        return output
+
+    def evaluate(self, model: Model, config: TurnConfig | None = None) -> dict[str, float]:
+        """DER and its parts in % of speech, DER with all labels merged, count error, phantom slots per recording."""
+        output = self.run(model)
+        return self.score(output, config if config is not None else TurnConfig())
+
+    def score(self, output: MemoryOutput, config: TurnConfig) -> dict[str, float]:
+        """The same from activity already computed."""
+        activity, count = output.activity.numpy(), output.count.numpy()
+        hypothesis = {
+            uri: turns_of(activity[i], count[i], config) for i, uri in enumerate(self.reference)
+        }
+        born = ((count[:, 1:] > 0) & (count[:, :-1] == 0)).sum() + (count[:, 0] > 0).sum()
+        speakers = sum(len({t.speaker for t in turns}) for turns in self.reference.values())
+        return _figures(self.reference, hypothesis) | {"phantoms": float(born - speakers) / len(self.reference)}
+
+
+def _figures(reference, hypothesis):
+    from pyannote.core import Annotation, Segment, Timeline
+    from pyannote.metrics.diarization import DiarizationErrorRate
+
+    def ann(turns, merged=False):
+        a = Annotation()
+        for i, t in enumerate(turns):
+            a[Segment(t.start, t.end), i] = "x" if merged else t.speaker
+        return a.support() if merged else a
+
+    tot, mer, cnt = {}, {}, 0.0
+    for uri, turns in reference.items():
+        r = ann(turns)
+        end = max([t.end for t in turns] + [t.end for t in hypothesis[uri]])
+        for store, h in ((tot, ann(hypothesis[uri])), (mer, ann(hypothesis[uri], True))):
+            c = DiarizationErrorRate().compute_components(r, h, uem=Timeline([Segment(0, end)]))
+            for k, v in c.items():
+                store[k] = store.get(k, 0.0) + v
+        cnt += abs(len(r.labels()) - len(ann(hypothesis[uri]).labels()))
+    n = tot["total"] / 100
+    m = (mer["missed detection"] + mer["false alarm"] + mer["confusion"]) / n
+    parts = [tot[k] / n for k in ("missed detection", "false alarm", "confusion")]
+    names = ("der", "miss", "false_alarm", "confusion", "merged", "count_error")
+    return dict(zip(names, (sum(parts), *parts, m, cnt / len(reference)), strict=True))
+
+
+def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig) -> list[Turn]:
+    """Turns of a whole recording."""
+    events, state = step(config, init_state(activity.shape[1]), activity, count)
+    events += finish(config, state, frames_to_samples(len(activity)))
+    return [event for event in events if isinstance(event, Turn)]

@@ -1,0 +1,204 @@
+"""What the model is trained on: decoding with a given memory, newcomers, embeddings.
+
+The memory's recursion is opened for training: given the weights with which frames enter the slots, all prototypes are
+cumulative sums, so every frame is decoded in parallel. Where the weights come from is what matters:
+
+- *delayed births*: each speaker enters the memory from the reference, after a random amount of exclusive speech (none for
+  a third of them, else exponential); until then the newcomer token must fire. One birth becomes many frames of practice.
+- *own decisions*: the same, but once a speaker is in, the model's own first-pass decisions feed the prototypes.
+- *rollout*: the memory runs freely, exactly as it does when streaming; each slot is then given to the speaker that
+  founded it. Slots founded by no speaker, or by one who already had a slot, must stay silent.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diarnorm.memory import SpeakerMemory, exclusive, prototypes
+from diarnorm.model import Model
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of the losses and the statistics of delayed births."""
+
+    speech: float = 0.5
+    """Nobody / one / several speak, from the encoder alone."""
+    phantom: float = 0.3
+    """Slots that belong to no speaker, or twice to one."""
+    speaker: float = 0.1
+    """Classification of training speakers from the embedding."""
+    teacher: float = 1.0
+    """Cosine distance to the teacher's embedding, where there is one."""
+    margin: float = 0.1
+    scale: float = 20.0
+    no_delay: float = 0.33
+    """Share of speakers who enter the memory at once."""
+    delay_frames: float = 15.0
+    """Mean of the exponential delay of the others, in frames of exclusive speech."""
+    seed_frames: float = 4.0
+    """Frames taken from the reference before own decisions take over."""
+
+
+class Batch(NamedTuple):
+    """Simulated conversations as the trainer sees them."""
+
+    mel: Float[Tensor, "batch mel_frames 80"]
+    activity: Float[Tensor, "batch frames speakers"]
+    speaker_class: Int[Tensor, "batch speakers"]
+    source: Int[Tensor, "batch frames"]
+
+
+class SlotTargets(NamedTuple):
+    """Memory weights per slot, what each slot should say, and how much that counts. The newcomer's token comes last."""
+
+    weight: Float[Tensor, "batch frames slots"]
+    target: Float[Tensor, "batch frames slots_and_newcomer"]
+    importance: Float[Tensor, "batch frames slots_and_newcomer"]
+
+
+class SpeakerHeads(nn.Module):
+    """Classifier over training speakers and projection onto a teacher's embedding; neither is shipped."""
+
+    def __init__(self, embedding_dim: int, num_classes: int, teacher_dim: int = 0) -> None:
+        super().__init__()
+        self.classes = nn.Parameter(torch.randn(num_classes, embedding_dim) * 0.1)
+        self.teacher = nn.Linear(embedding_dim, teacher_dim, bias=False) if teacher_dim else None
+
+    def forward(
+        self,
+        embedding: Float[Tensor, "rows embedding"],
+        labels: Int[Tensor, " rows"],
+        teacher: Float[Tensor, "rows teacher"] | None,
+        config: LossConfig,
+    ) -> dict[str, Tensor]:
+        """Additive-margin softmax (F. Wang et al., 2018) and mean cosine distance; a teacher row of zeros says nothing."""
+        cosine = embedding @ F.normalize(self.classes, dim=-1).T
+        margin = F.one_hot(labels, cosine.shape[1]) * config.margin
+        losses = {"speaker": F.cross_entropy(config.scale * (cosine - margin), labels)}
+        if self.teacher is not None and teacher is not None:
+            known = teacher.abs().sum(dim=-1) > 0
+            distance = 1.0 - F.cosine_similarity(self.teacher(embedding), teacher, dim=-1)
+            losses["teacher"] = (distance * known).sum() / known.sum().clamp(min=1)
+        return losses
+
+
+def slot_loss(logits: Tensor, targets: SlotTargets) -> Tensor:
+    """Binary cross-entropy summed over slots, mean over frames."""
+    loss = F.binary_cross_entropy_with_logits(logits, targets.target, reduction="none")
+    return (loss * targets.importance).sum() / (logits.shape[0] * logits.shape[1])
+
+
+def decode(memory: SpeakerMemory, h: Tensor, weight: Tensor) -> Tensor:
+    """Logits `[batch, frames, slots + 1]` of all frames with the memory that `weight` builds."""
+    e = memory.embedding(h)
+    prototype, count = prototypes(e, weight)
+    prototype, count = F.pad(prototype, (0, 0, 0, 1)), F.pad(count.clamp(max=memory.config.cap_frames), (0, 1))
+    newcomer = torch.zeros_like(count, dtype=torch.bool)
+    newcomer[..., -1] = True
+    return memory.decoder(memory.decoder.from_frame(h), e, prototype, count, newcomer)
+
+
+def delayed_births(
+    activity: Float[Tensor, "batch frames speakers"], config: LossConfig, generator: torch.Generator
+) -> SlotTargets:
+    """Slots in the speakers' order, fed from the reference after a random delay."""
+    batch, _, speakers = activity.shape
+    alone = exclusive(activity)
+    alone = torch.where(alone >= 0.5, alone, 0.0)
+    delay = torch.empty(batch, 1, speakers).exponential_(1.0 / config.delay_frames, generator=generator)
+    delay = torch.where(torch.rand(batch, 1, speakers, generator=generator) < config.no_delay, 0.0, delay)
+    weight = alone * (alone.cumsum(dim=1) > delay.to(alone.device))
+    return with_newcomer(weight, activity, activity)
+
+
+def own_decisions(logits: Tensor, births: SlotTargets, activity: Tensor, floor: float, config: LossConfig) -> SlotTargets:
+    """The same births, then fed by the decisions in `logits`."""
+    weight = exclusive(logits.detach().sigmoid())[..., :-1]
+    weight = torch.where(weight >= floor, weight, 0.0)
+    collected = births.weight.cumsum(dim=1)
+    weight = torch.where(collected <= config.seed_frames, births.weight, weight * (collected > 0))
+    return with_newcomer(weight, activity, activity)
+
+
+def with_newcomer(weight: Tensor, target: Tensor, activity: Tensor, phantom: float = 1.0) -> SlotTargets:
+    """Targets of slots that hold `target` when occupied, and of the newcomer's token: anyone active and not in a slot."""
+    occupied = (weight.cumsum(dim=1) - weight) > 0
+    outside = (activity * ~occupied).amax(dim=-1, keepdim=True)
+    importance = torch.cat([occupied.float() * phantom, torch.ones_like(outside)], dim=-1)
+    return SlotTargets(weight, torch.cat([target, outside], dim=-1), importance)
+
+
+@torch.no_grad()
+def rollout(memory: SpeakerMemory, h: Tensor, activity: Tensor, config: LossConfig, founding: float = 12.0) -> SlotTargets:
+    """Let the memory run freely and give each slot to the speaker heard in its first `founding` frames."""
+    training = memory.training
+    output, _ = memory.eval()(h)
+    memory.train(training)
+    weight = output.weight
+    used = int((weight.amax(dim=(0, 1)) > 0).sum())
+    weight = weight[..., : max(used, 1)]
+    first = weight * (weight.cumsum(dim=1) <= founding)
+    mass = torch.einsum("bts,btk->bsk", first, activity)
+    share, speaker = (mass / first.sum(dim=1).clamp(min=1e-6)[..., None]).max(dim=-1)
+    owner = F.one_hot(speaker, activity.shape[-1]).float() * (share > 0.5)[..., None]
+    owner = owner * (owner.cumsum(dim=1) <= 1)  # a speaker's second slot is a phantom
+    target = torch.einsum("btk,bsk->bts", activity, owner)
+    occupied = (weight.cumsum(dim=1) - weight) > 0
+    placed = torch.einsum("bts,bsk->btk", occupied.float(), owner) > 0
+    outside = (activity * ~placed).amax(dim=-1, keepdim=True)
+    counts = torch.where(owner.sum(dim=-1) > 0, 1.0, config.phantom)[:, None, :]
+    importance = torch.cat([occupied * counts, torch.ones_like(outside)], dim=-1)
+    return SlotTargets(weight, torch.cat([target, outside], dim=-1), importance)
+
+
+def training_losses(
+    model: Model,
+    heads: SpeakerHeads,
+    batch: Batch,
+    config: LossConfig,
+    *,
+    chunk: int,
+    free_running: bool,
+    generator: torch.Generator,
+    teacher: Float[Tensor, "sources teacher"] | None = None,
+) -> dict[str, Tensor]:
+    """Named losses of one batch, weighted; their sum is the objective. `free_running` adds a rollout in place of the
+    own-decisions pass."""
+    with torch.no_grad():
+        mel, _ = model.frontend(batch.mel.float())
+    frames = batch.activity.shape[1] // chunk * chunk
+    activity = batch.activity[:, :frames]
+    h, _ = model.encoder(mel[:, : frames * 8], chunk=chunk)
+    births = delayed_births(activity, config, generator)
+    logits = decode(model.memory, h, births.weight)
+    if free_running:
+        second = rollout(model.memory, h, activity, config)
+    else:
+        second = own_decisions(logits, births, activity, model.memory.config.floor, config)
+    losses = {"births": slot_loss(logits, births), "own": slot_loss(decode(model.memory, h, second.weight), second)}
+    num_active = (activity >= 0.5).sum(dim=-1).clamp(max=2)
+    losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).flatten(0, 1), num_active.flatten())
+    losses |= _embedding_losses(model, heads, h, batch, config, teacher)
+    return losses
+
+
+def _embedding_losses(
+    model: Model, heads: SpeakerHeads, h: Tensor, batch: Batch, config: LossConfig, teacher: Tensor | None
+) -> dict[str, Tensor]:
+    alone = exclusive(batch.activity[:, : h.shape[1]])
+    share, speaker = alone.max(dim=-1)
+    rows = share >= 0.9
+    if not rows.any():
+        return {}
+    labels = batch.speaker_class.gather(1, speaker)[rows]
+    targets = None
+    if teacher is not None:
+        source = batch.source[:, : h.shape[1]][rows]
+        targets = teacher[source.clamp(min=0)].float() * (source >= 0)[:, None]
+    losses = heads(model.memory.embedding(h[rows]), labels, targets, config)
+    return {name: getattr(config, name) * loss for name, loss in losses.items()}

@@ -1,0 +1,218 @@
+"""Speaker memory: frames in, activity of every slot out; O(1) state however long the recording.
+
+A slot keeps a sum of unit-norm frame embeddings, a count of the frames in it, and the time it was last heard. A frame
+adds to a slot by its exclusive weight `w_s = a_s * prod_{j != s}(1 - a_j)`. The sum is a capped mean: beyond `cap_frames`
+it forgets as fast as it learns, so it neither freezes nor drifts away. Slots share all weights and attend to one another;
+permuting occupied slots permutes the output, and a model trained with few speakers runs with many.
+
+One learned newcomer token sits in the first free slot. When it fires, the slot is occupied from the next frame on. An
+occupant is confirmed once its count reaches `confirm_frames`; one that has not been heard for `drop_frames` before that
+is dropped, and its slot is free again. When no slot is free, the newcomer is reported as `overflow`, never forced on
+another speaker.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+HIDDEN_LOGIT = -30.0
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Size of the decoder and rules of the memory."""
+
+    embedding_dim: int = 64
+    dim: int = 96
+    num_layers: int = 2
+    num_heads: int = 4
+    ff_factor: int = 2
+    dropout: float = 0.1
+    num_slots: int = 8
+    cap_frames: float = 200.0
+    """Frames of exclusive speech (16 s) after which a prototype forgets as fast as it learns."""
+    floor: float = 0.5
+    """Exclusive weights below it do not enter a prototype."""
+    birth: float = 0.5
+    """Exclusive weight of the newcomer token that occupies a slot."""
+    confirm_frames: float = 5.0
+    """Collected frames after which an occupant is a speaker."""
+    drop_frames: int = 25
+    """Frames without contribution after which an unconfirmed occupant is dropped."""
+
+
+class MemoryState(NamedTuple):
+    """State per slot, and the number of frames heard. The last slot is never occupied: it holds the overflow."""
+
+    total: Float[Tensor, "batch slots embedding"]
+    count: Float[Tensor, "batch slots"]
+    seen: Int[Tensor, "batch slots"]
+    frame: Int[Tensor, " batch"]
+
+
+class MemoryOutput(NamedTuple):
+    """Per frame and slot: activity, count after the frame (0: free), weight with which the frame entered the slot.
+    Per frame: activity of a newcomer for whom no slot was free."""
+
+    activity: Float[Tensor, "batch frames slots"]
+    count: Float[Tensor, "batch frames slots"]
+    weight: Float[Tensor, "batch frames slots"]
+    overflow: Float[Tensor, "batch frames"]
+
+
+class SlotLayer(nn.Module):
+    """Pre-LayerNorm attention across the slots of one frame, and a feed-forward."""
+
+    def __init__(self, config: MemoryConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.norm_attention, self.norm_ff = nn.LayerNorm(config.dim), nn.LayerNorm(config.dim)
+        self.qkv = nn.Linear(config.dim, 3 * config.dim)
+        self.out = nn.Linear(config.dim, config.dim)
+        hidden = config.dim * config.ff_factor
+        self.ff = nn.Sequential(nn.Linear(config.dim, hidden), nn.SiLU(), nn.Linear(hidden, config.dim))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, z_NSD: Tensor, bias_NS: Tensor) -> Tensor:
+        """Tokens of N frames with S slots; `bias_NS` hides tokens that are not there."""
+        rows, slots, dim = z_NSD.shape
+        qkv = self.qkv(self.norm_attention(z_NSD)).view(rows, slots, 3, self.num_heads, dim // self.num_heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) * (dim // self.num_heads) ** -0.5 + bias_NS[:, None, None, :]
+        y_NSD = (scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(rows, slots, dim)
+        z_NSD = z_NSD + self.dropout(self.out(y_NSD))
+        return z_NSD + self.dropout(self.ff(self.norm_ff(z_NSD)))
+
+
+class SlotDecoder(nn.Module):
+    """One logit per slot from the frame, its embedding, and the prototypes. Has no memory of its own."""
+
+    def __init__(self, dim: int, config: MemoryConfig) -> None:
+        super().__init__()
+        self.from_frame = nn.Linear(dim, config.dim)
+        self.from_prototype = nn.Linear(config.embedding_dim, config.dim, bias=False)
+        self.from_product = nn.Linear(config.embedding_dim, config.dim, bias=False)
+        self.from_facts = nn.Linear(3, config.dim, bias=False)
+        self.newcomer = nn.Parameter(torch.randn(config.dim) * 0.1)
+        self.layers = nn.ModuleList(SlotLayer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim)
+        self.head = nn.Linear(config.dim, 1)
+
+    def forward(
+        self,
+        frame: Float[Tensor, "*rows width"],
+        embedding: Float[Tensor, "*rows embedding"],
+        prototype: Float[Tensor, "*rows slots embedding"],
+        count: Float[Tensor, "*rows slots"],
+        newcomer: Bool[Tensor, "*rows slots"],
+    ) -> Float[Tensor, "*rows slots"]:
+        """Logit of every slot. `frame` has gone through `from_frame`; slots that are neither occupied nor the newcomer's
+        get a large negative logit."""
+        *rows, slots, _ = prototype.shape
+        known = count > 0
+        present = (known | newcomer).reshape(-1, slots)
+        product = embedding[..., None, :] * prototype
+        facts = torch.stack([torch.log1p(count), known.to(count.dtype), 4 * product.sum(dim=-1)], dim=-1)
+        z = frame[..., None, :] + self.from_prototype(prototype) + self.from_product(8 * product)
+        z = z + self.from_facts(facts) + newcomer[..., None] * self.newcomer
+        bias = torch.zeros_like(present, dtype=z.dtype).masked_fill(~present, -1e4)
+        z = z.reshape(-1, slots, z.shape[-1])
+        for layer in self.layers:
+            z = layer(z, bias)
+        logits = self.head(self.norm(z)).squeeze(-1)
+        return torch.where(present, logits, HIDDEN_LOGIT).view(*rows, slots)
+
+
+class SpeakerMemory(nn.Module):
+    """Scans the frames with the decoder and updates the slots."""
+
+    def __init__(self, dim: int, config: MemoryConfig | None = None) -> None:
+        super().__init__()
+        self.config = config if config is not None else MemoryConfig()
+        self.embed = nn.Linear(dim, self.config.embedding_dim)
+        self.decoder = SlotDecoder(dim, self.config)
+
+    def init_state(self, batch_size: int, num_slots: int | None = None) -> MemoryState:
+        """Every slot free. `num_slots` speakers at most; by default as configured."""
+        slots = (self.config.num_slots if num_slots is None else num_slots) + 1
+        like = self.embed.weight
+        return MemoryState(
+            total=like.new_zeros(batch_size, slots, self.config.embedding_dim),
+            count=like.new_zeros(batch_size, slots),
+            seen=torch.zeros(batch_size, slots, dtype=torch.int64, device=like.device),
+            frame=torch.zeros(batch_size, dtype=torch.int64, device=like.device),
+        )
+
+    def embedding(self, h: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows embedding"]:
+        """Unit-norm speaker embedding of each frame."""
+        return F.normalize(self.embed(h), dim=-1)
+
+    def forward(
+        self,
+        h: Float[Tensor, "batch frames dim"],
+        state: MemoryState | None = None,
+        valid: Bool[Tensor, "batch frames"] | None = None,
+    ) -> tuple[MemoryOutput, MemoryState]:
+        """Activity of every slot in every frame. Frames that are not `valid` change nothing and are silent."""
+        batch, frames, _ = h.shape
+        state = self.init_state(batch) if state is None else state
+        if valid is None:
+            valid = torch.ones(batch, frames, dtype=torch.bool, device=h.device)
+        embeddings, contexts = self.embedding(h), self.decoder.from_frame(h)
+        steps = []
+        for e, context, here in zip(embeddings.unbind(1), contexts.unbind(1), valid.unbind(1), strict=True):
+            activity, weight, state = self._step(e, context, here, state)
+            steps.append(torch.stack([activity, state.count, weight]))
+        slots = state.count.shape[1]
+        stacked = torch.stack(steps, dim=2) if steps else h.new_zeros(3, batch, 0, slots)
+        placed, overflow = stacked.split([slots - 1, 1], dim=-1)
+        return MemoryOutput(*placed.unbind(0), overflow[0, ..., 0]), state
+
+    def _step(self, e: Tensor, context: Tensor, here: Tensor, state: MemoryState) -> tuple[Tensor, Tensor, MemoryState]:
+        newcomer = first_free(state.count)
+        prototype = F.normalize(state.total, dim=-1)
+        activity = self.decoder(context, e, prototype, state.count, newcomer).sigmoid() * here[:, None]
+        threshold = torch.where(newcomer, self.config.birth, self.config.floor)
+        weight = exclusive(activity)
+        weight = torch.where(weight >= threshold, weight, 0.0)
+        weight[:, -1] = 0.0
+        return activity, weight, self._update(state, e, weight, here)
+
+    def _update(self, state: MemoryState, e: Tensor, weight: Tensor, here: Tensor) -> MemoryState:
+        raw = state.count + weight
+        count = raw.clamp(max=self.config.cap_frames)
+        total = (state.total + weight[..., None] * e[:, None, :]) * (count / raw.clamp(min=1e-6))[..., None]
+        frame = state.frame + here
+        seen = torch.where(weight > 0, frame[:, None], state.seen)
+        stale = (count < self.config.confirm_frames) & (frame[:, None] - seen > self.config.drop_frames)
+        return MemoryState(total.masked_fill(stale[..., None], 0.0), count.masked_fill(stale, 0.0), seen, frame)
+
+
+def first_free(count: Float[Tensor, "*rows slots"]) -> Bool[Tensor, "*rows slots"]:
+    """The first slot with nothing in it."""
+    free = count <= 0
+    return free & (free.cumsum(dim=-1) == 1)
+
+
+def exclusive(activity: Float[Tensor, "*rows slots"]) -> Float[Tensor, "*rows slots"]:
+    """`a_s * prod_{j != s}(1 - a_j)`: how sure it is that slot s, and no other, speaks."""
+    silent = 1.0 - activity
+    before = torch.cat([torch.ones_like(silent[..., :1]), silent[..., :-1].cumprod(dim=-1)], dim=-1)
+    after = torch.cat([silent[..., 1:].flip(-1).cumprod(dim=-1).flip(-1), torch.ones_like(silent[..., :1])], dim=-1)
+    return activity * before * after
+
+
+def prototypes(
+    embedding: Float[Tensor, "batch frames embedding"], weight: Float[Tensor, "batch frames slots"]
+) -> tuple[Float[Tensor, "batch frames slots embedding"], Float[Tensor, "batch frames slots"]]:
+    """Prototype and count that each frame meets when the memory is fed given weights: all frames at once, for training.
+
+    Exclusive cumulative sums; equal to the scan as long as no count reaches its cap.
+    """
+    count = weight.cumsum(dim=1) - weight
+    product = weight[..., None] * embedding[:, :, None, :]
+    return F.normalize(product.cumsum(dim=1) - product, dim=-1), count
