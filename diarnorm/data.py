@@ -1,23 +1,24 @@
 """Simulated conversations as training batches and as a fixed set for development.
 
-Batch `step` is a pure function of the configuration, the seed and `step`: a run that resumes sees the same data, and
-all models under comparison see the same data.
+Batch `step` is a pure function of the configuration, the seed and `step`: a run that resumes sees the same
+data, and all models under comparison see the same data.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from diarnorm.conversation import Plan, SimulatorConfig, Turn, plan_conversation
+from diarnorm.conversation import Plan
 from diarnorm.fbank import fbank_offline
+from diarnorm.planner import SimulatorConfig, plan_conversation
 from diarnorm.simulate import render
 from diarnorm.speech import Speech
+from diarnorm.turns import Turn
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ class SimulatedBatches(Dataset):
         seed: of the whole run; batch `step` is seeded by `[seed, step]`.
         stages: the curriculum, by `from_step`; the first must start at 0.
         num_steps: how many batches there are.
-        simulator: what conversations are like; its `speaker_probabilities` are the stage's.
+        simulator: what conversations are like; the defaults when None. The number of speakers is the stage's.
         clips: noise clips, if any.
         device: where batches are made.
 
-    An item is a dict: `mel [B, 8T, 80]` float16 (log-mel), `activity [B, T, K]` float32 (share of the frame),
-    `speaker_class [B, K]` int64 (-1: slot not used), `source [B, T]` int64 (utterance and speed of the only speaker
-    active, else -1). Slots are in order of first activity.
+    An item is a dict: `mel [B, 8T, 80]` float16 (log-mel), `activity [B, T, K]` float32 (share of the
+    frame), `speaker_class [B, K]` int64 (-1: slot not used), `source [B, T]` int64 (utterance and speed of
+    the only speaker active, else -1). Slots are in order of first activity.
 
     Raises:
         ValueError: stages that do not start at 0 or are not in order.
@@ -68,16 +69,19 @@ class SimulatedBatches(Dataset):
         seed: int,
         num_steps: int,
         stages: Sequence[CurriculumStage] = (CurriculumStage(),),
-        simulator: SimulatorConfig = SimulatorConfig(),
+        simulator: SimulatorConfig | None = None,
         clips: Speech | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
         starts = [stage.from_step for stage in stages]
         if not starts or starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError(f"stages start at steps {starts}; the first must start at 0, each later than the one before")
+            raise ValueError(
+                f"stages start at steps {starts}; the first must start at 0, each later than the one before"
+            )
         self.speech, self.clips, self.device = speech, clips, device
         self.seed, self.num_steps = seed, num_steps
-        self.stages, self.simulator = tuple(stages), simulator
+        self.stages = tuple(stages)
+        self.simulator = SimulatorConfig() if simulator is None else simulator
 
     def __len__(self) -> int:
         return self.num_steps
@@ -125,10 +129,11 @@ def fixed_set(
     *,
     duration_s: float = 60.0,
     num_speakers: Sequence[int] = (1, 2, 2, 3, 3, 4, 4, 4),
-    config: SimulatorConfig = SimulatorConfig(speed_probability=0.0),
+    config: SimulatorConfig | None = None,
     clips: Speech | None = None,
 ) -> FixedSet:
-    """A development set: conversation `i` has `num_speakers[i % len(num_speakers)]` speakers (some may stay silent)."""
+    """A development set; conversation `i` has up to `num_speakers[i % len(num_speakers)]` speakers."""
+    config = SimulatorConfig(speed_probability=0.0) if config is None else config
     plans = [
         plan_conversation(
             speech,
@@ -142,53 +147,3 @@ def fixed_set(
     ]
     samples = render(plans, speech, clips=clips).samples
     return FixedSet(plans, samples, [plan.turns() for plan in plans])
-
-
-class PlanStatistics(NamedTuple):
-    """What some conversations are like; quantiles are at 5, 25, 50, 75 and 95 %."""
-
-    speech_share: float
-    """Share of time in which anybody speaks."""
-    overlap_share: float
-    """Share of speech time in which several speak."""
-    overlap_quantiles: list[float]
-    """Overlap share over conversations of several speakers."""
-    turn_quantiles_s: list[float]
-    """Lengths of reference segments."""
-    pause_quantiles_s: list[float]
-    """Lengths of silences between any speech."""
-    level_quantiles_db: list[float]
-    """Active levels asked for, dBFS."""
-    num_speakers: list[int]
-    """Conversations with 0, 1, 2, ... speakers heard."""
-
-
-def plan_statistics(plans: Sequence[Plan]) -> PlanStatistics:
-    """Shares, lengths and levels of plans, from their references."""
-    points = (5, 25, 50, 75, 95)
-    counts = [(plan.activity() > 0.5).sum(1) for plan in plans]
-    speech = np.array([(count > 0).sum() for count in counts])
-    several = np.array([(count > 1).sum() for count in counts])
-    shares = [o / s for o, s, plan in zip(several, speech, plans, strict=True) if plan.num_speakers > 1]
-    lengths = np.concatenate([plan.segments[:, 2] - plan.segments[:, 1] for plan in plans]) / 16_000
-    pauses = np.concatenate([_pauses_s(plan) for plan in plans])
-    levels = [float(plan.channel.level_db) for plan in plans]
-
-    def quantiles(values: Sequence[float] | np.ndarray) -> list[float]:
-        return [round(float(x), 3) for x in np.percentile(values, points)] if len(values) else []
-
-    return PlanStatistics(
-        speech_share=float(speech.sum() / sum(len(count) for count in counts)),
-        overlap_share=float(several.sum() / max(1, speech.sum())),
-        overlap_quantiles=quantiles(shares),
-        turn_quantiles_s=quantiles(lengths),
-        pause_quantiles_s=quantiles(pauses),
-        level_quantiles_db=quantiles(levels),
-        num_speakers=np.bincount([plan.num_speakers for plan in plans]).tolist(),
-    )
-
-
-def _pauses_s(plan: Plan) -> np.ndarray:
-    """Silences between speech of anybody, without those at the edges."""
-    start, reach = plan.segments[1:, 1], np.maximum.accumulate(plan.segments[:, 2])[:-1]
-    return np.maximum(start - reach, 0)[start > reach] / 16_000

@@ -1,48 +1,47 @@
-"""Simulated conversations: plans (`diarnorm.conversation`) rendered to samples and labels, batched.
+"""Simulated conversations: plans (`diarnorm.planner`) rendered to samples and labels, batched.
 
-Tracks are put together by copying, then rooms, gain curves, noise colours and the microphone are applied as one
-filter each in blocks of the overlap-save method; silent blocks are skipped. All randomness is in the plan: white
-noise and reverberant tails are cut from one fixed stretch of noise, so samples agree across devices to rounding.
+Tracks are put together by copying; rooms, gain curves, noise colours and the microphone are then one filter
+each, applied in blocks (overlap-save) where a track is not silent. All randomness is in the plan and in one
+fixed stretch of noise, so samples agree across devices to rounding.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Complex64, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from diarnorm.conversation import (
-    CLIP,
-    SPEECH,
-    WHITE_SAMPLES,
-    Plan,
-    SimulatorConfig,
-    close_gaps,
-    knot_frequencies_hz,
-    plan_conversation,
-)
+from diarnorm.conversation import CLIP, SPEECH, WHITE, Plan
+from diarnorm.filters import CURVE_SAMPLES, ROOM_SAMPLES, channel_filters, track_filters, white_noise
+from diarnorm.planner import PlanStatistics, SimulatorConfig, plan_conversation, plan_statistics
 from diarnorm.speech import Speech
-from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, SAMPLE_RATE
+from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, SAMPLE_RATE, frames_to_samples
 
-__all__ = ["Mixture", "Plan", "SimulatorConfig", "close_gaps", "plan_conversation", "render", "render_tracks"]
+__all__ = [
+    "Mixture",
+    "PlanStatistics",
+    "SimulatorConfig",
+    "active_level",
+    "plan_conversation",
+    "plan_statistics",
+    "render",
+    "render_tracks",
+]
 
 BLOCK_SAMPLES = 32_768
 """Length of one Fourier transform."""
-ROOM_SAMPLES = 11_264
-"""Longest impulse response of a room (0.7 s)."""
-CURVE_SAMPLES = 512
-"""Length of the linear-phase filter of a gain curve; its delay of half that is taken out again."""
 LEAD_SAMPLES = ROOM_SAMPLES + 2 * CURVE_SAMPLES
 """Part of a block that overlaps with the one before."""
 STEP_SAMPLES = BLOCK_SAMPLES - LEAD_SAMPLES
 """Samples that one block yields."""
-CROSSOVER_HZ = 2000.0
-"""Above this the reverberant tail decays faster."""
+BEFORE_SAMPLES = LEAD_SAMPLES - CURVE_SAMPLES
+"""Zeros before a track: the overlap, less the delay of two gain curves, which is so taken out again."""
 GROUP_SAMPLES = 16_000_000
 """Samples of tracks handled at once, to bound memory."""
+FULL_SCALE = 32_768
 
 
 class Mixture(NamedTuple):
@@ -83,17 +82,12 @@ def render(
         raise ValueError(f"num_slots is {slots}, a plan has {needed} speakers; give at least {needed}")
     activity, speaker_class, source = labels(plans, slots)
     activity = activity.to(device)
-    samples = torch.cat(
-        [
-            _render_group(plans[a:b], activity[a:b], speech, clips, torch.device(device))
-            for a, b in _groups(plans)
-        ]
-    )
-    return Mixture(samples, activity, speaker_class.to(device), source.to(device))
+    groups = [_render_group(plans[a:b], activity[a:b], speech, clips) for a, b in _groups(plans)]
+    return Mixture(torch.cat(groups), activity, speaker_class.to(device), source.to(device))
 
 
 def labels(plans: Sequence[Plan], num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Activity [B, T, K], speaker class [B, K] (-1: nobody) and source [B, T] (-1: none or several) of plans."""
+    """Activity [B, T, K], speaker class [B, K] (-1: nobody), source [B, T] (-1: none or several)."""
     activity = torch.zeros(len(plans), plans[0].num_frames, num_slots)
     speaker_class = torch.full((len(plans), num_slots), -1, dtype=torch.int64)
     for i, plan in enumerate(plans):
@@ -117,18 +111,20 @@ def _groups(plans: Sequence[Plan]) -> list[tuple[int, int]]:
 def render_tracks(
     plans: Sequence[Plan], speech: Speech, clips: Speech | None = None, *, before: int = 0, after: int = 0
 ) -> Float32[np.ndarray, "rows samples"]:
-    """Dry tracks of all plans, one below the other: speakers, then noises, of each; zeros before and after."""
+    """Dry tracks of all plans, one below the other: speakers, then noises, of each; zeros before and after.
+
+    Raises:
+        ValueError: a plan uses clips and none are given.
+    """
     num_samples = plans[0].num_samples
     tracks = np.zeros((sum(plan.num_rows for plan in plans), before + num_samples + after), dtype=np.float32)
-    banks = {SPEECH: speech.samples, CLIP: None if clips is None else clips.samples}
     first = 0
     for plan in plans:
+        if clips is None and (plan.pieces.bank == CLIP).any():
+            raise ValueError("a plan uses noise clips; pass those it was drawn from as clips=")
         for row, bank, start, offset, length, fade_in, fade_out, _, gain in zip(*plan.pieces, strict=True):
-            samples = banks.get(int(bank), _WHITE)
-            if samples is None:
-                raise ValueError("a plan uses noise clips; pass the clips it was drawn from as clips=")
-            scale = gain if samples is _WHITE else gain / 32768
-            piece = samples[offset : offset + length] * np.float32(scale)
+            samples, scale = _bank(int(bank), speech, clips)
+            piece = samples[offset : offset + length] * np.float32(gain * scale)
             if fade_in:
                 piece[:fade_in] *= _ramp(int(fade_in))
             if fade_out:
@@ -138,121 +134,55 @@ def render_tracks(
     return tracks
 
 
+def _bank(bank: int, speech: Speech, clips: Speech | None) -> tuple[np.ndarray, float]:
+    """Samples of a bank, and what scales them to full scale 1."""
+    if bank == WHITE:
+        return white_noise(), 1.0
+    source = speech if bank == SPEECH or clips is None else clips
+    return source.samples, 1 / FULL_SCALE
+
+
 @functools.lru_cache(maxsize=64)
 def _ramp(length: int) -> Float32[np.ndarray, " samples"]:
     return np.square(np.sin(np.arange(length) * (np.pi / 2 / length))).astype(np.float32)
 
 
-_WHITE = np.random.Generator(np.random.PCG64(0)).standard_normal(WHITE_SAMPLES, dtype=np.float32)
-
-
 def _render_group(
-    plans: Sequence[Plan], activity: Tensor, speech: Speech, clips: Speech | None, device: torch.device
+    plans: Sequence[Plan], activity: Tensor, speech: Speech, clips: Speech | None
 ) -> Float32[Tensor, "batch samples"]:
     """Samples of some plans: tracks, filters, sum, channel."""
-    num_samples = plans[0].num_samples
+    device, num_samples = activity.device, plans[0].num_samples
     num_blocks = -(-num_samples // STEP_SAMPLES)
-    before = LEAD_SAMPLES - CURVE_SAMPLES
     after = num_blocks * STEP_SAMPLES + CURVE_SAMPLES - num_samples
-    tracks = torch.from_numpy(render_tracks(plans, speech, clips, before=before, after=after)).to(device)
-    spectrum = torch.zeros(
-        len(plans) * num_blocks, BLOCK_SAMPLES // 2 + 1, dtype=torch.complex64, device=device
-    )
-    blocks = tracks.unfold(1, BLOCK_SAMPLES, STEP_SAMPLES)
-    row_filters = _row_filters(plans, device)
-    for row, block, target in _passes(plans, num_blocks, before):
-        index = torch.from_numpy(row).to(device)
-        part = torch.fft.rfft(blocks[index, torch.from_numpy(block).to(device)])
-        part *= row_filters[index]
-        spectrum[torch.from_numpy(target).to(device)] += part
-    spectrum = spectrum.view(len(plans), num_blocks, -1) * _channel_filters(plans, device)[:, None]
+    dry = render_tracks(plans, speech, clips, before=BEFORE_SAMPLES, after=after)
+    blocks = torch.from_numpy(dry).to(device).unfold(1, BLOCK_SAMPLES, STEP_SAMPLES)
+    filters = track_filters(plans, BLOCK_SAMPLES, device)
+    bins = BLOCK_SAMPLES // 2 + 1
+    spectrum = torch.zeros(len(plans), num_blocks, bins, dtype=torch.complex64, device=device)
+    for conversation, row, start, end in _sounding_blocks(plans, num_blocks):
+        part = torch.fft.rfft(blocks[row, start:end])
+        spectrum[conversation, start:end].addcmul_(part, filters[row])
+    spectrum *= channel_filters(plans, BLOCK_SAMPLES, device)[:, None]
     mixed = torch.fft.irfft(spectrum, BLOCK_SAMPLES)[..., LEAD_SAMPLES:]
     return _channel(mixed.reshape(len(plans), -1)[:, :num_samples].contiguous(), plans, activity)
 
 
-def _passes(
-    plans: Sequence[Plan], num_blocks: int, before: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Blocks with sound in them as (row, block, target), in rounds that hit every target once at most."""
-    rows = np.concatenate([[0], np.cumsum([plan.num_rows for plan in plans])])
-    filled = np.zeros((rows[-1], num_blocks + 1), dtype=np.int64)
-    for plan, first in zip(plans, rows, strict=False):
-        low = np.maximum(plan.pieces.start + before - BLOCK_SAMPLES + STEP_SAMPLES, 0) // STEP_SAMPLES
-        high = np.minimum(
-            (plan.pieces.start + plan.pieces.length + before - 1) // STEP_SAMPLES + 1, num_blocks
-        )
-        np.add.at(filled, (first + plan.pieces.row, low), 1)
-        np.add.at(filled, (first + plan.pieces.row, high), -1)
-    active = np.cumsum(filled, axis=1)[:, :num_blocks] > 0
-    conversation = np.repeat(np.arange(len(plans)), np.diff(rows))
-    row, block = np.nonzero(active)
-    target = conversation[row] * num_blocks + block
-    order = np.argsort(target, kind="stable")
-    row, block, target = row[order], block[order], target[order]
-    rank = np.arange(len(target)) - np.searchsorted(target, target)
-    return [tuple(x[rank == r] for x in (row, block, target)) for r in range(int(rank.max(initial=-1)) + 1)]
-
-
-def _row_filters(plans: Sequence[Plan], device: torch.device) -> Complex64[Tensor, "rows bins"]:
-    """Spectrum of what each track goes through before the sum: room and gain curve."""
-    rt60_s, direct, tail, offset, taps, tap_gain, eq_db = (
-        torch.from_numpy(np.concatenate(column)).to(device)
-        for column in zip(*(p.rooms for p in plans), strict=True)
-    )
-    time_s = torch.arange(ROOM_SAMPLES, device=device) / SAMPLE_RATE
-    onset = 1 - torch.exp(-time_s / 0.01)
-    white = _white(device)[offset[:, None] + torch.arange(ROOM_SAMPLES, device=device)]
-    decay = torch.exp(-6.908 * time_s / rt60_s[:, None]) * onset
-    low = white * decay
-    low.scatter_add_(1, taps, tap_gain * low.square().sum(1, keepdim=True).sqrt() * 0.4)
-    high = white * decay * torch.exp(-6.908 * 0.6 * time_s / rt60_s[:, None])
-    spectrum = torch.fft.rfft(torch.stack([low, high]), BLOCK_SAMPLES)
-    hz = torch.linspace(0, SAMPLE_RATE / 2, BLOCK_SAMPLES // 2 + 1, device=device)
-    share = torch.sigmoid((hz - CROSSOVER_HZ) / 400)
-    reverberant = spectrum[0] * (1 - share) + spectrum[1] * share
-    power = reverberant.real.square() + reverberant.imag.square()
-    room = direct[:, None] + reverberant * (tail[:, None] / power.mean(1, keepdim=True).sqrt())
-    curve = _knots_to_bins(eq_db)
-    gain = 10 ** (curve / 20)
-    num_speakers = [plan.num_speakers for plan in plans]
-    noise = np.concatenate([np.arange(p.num_rows) >= n for p, n in zip(plans, num_speakers, strict=True)])
-    unit = gain / gain.square().mean(1, keepdim=True).sqrt()
-    gain = torch.where(torch.from_numpy(noise).to(device)[:, None], unit, gain)
-    return room * _linear_phase(gain)
-
-
-def _channel_filters(plans: Sequence[Plan], device: torch.device) -> Complex64[Tensor, "batch bins"]:
-    """Spectrum of the microphone and the band limit of each conversation."""
-    eq_db = torch.from_numpy(np.stack([plan.channel.eq_db for plan in plans])).to(device)
-    band = torch.from_numpy(np.stack([plan.channel.band_hz for plan in plans])).to(device)
-    curve = _knots_to_bins(eq_db)
-    hz = torch.linspace(0, SAMPLE_RATE / 2, curve.shape[1], device=device)
-    outside = (hz < band[:, :1]) | (hz > band[:, 1:])
-    return _linear_phase(10 ** ((curve - 60.0 * outside) / 20))
-
-
-def _knots_to_bins(knots_db: Float32[Tensor, "rows knots"]) -> Float32[Tensor, "rows bins"]:
-    """Gain curves at the frequencies of a transform of `CURVE_SAMPLES`, straight between knots."""
-    return knots_db @ _interpolation().to(knots_db.device)
-
-
-@functools.lru_cache(maxsize=1)
-def _interpolation() -> Float32[Tensor, "knots bins"]:
-    knots = knot_frequencies_hz()
-    hz = np.linspace(0, SAMPLE_RATE / 2, CURVE_SAMPLES // 2 + 1)
-    return torch.from_numpy(np.stack([np.interp(hz, knots, one) for one in np.eye(len(knots))])).float()
-
-
-def _linear_phase(gain: Float32[Tensor, "rows coarse"]) -> Complex64[Tensor, "rows bins"]:
-    """Spectrum of the linear-phase filter with the given gain, delayed by `CURVE_SAMPLES // 2`."""
-    taps = torch.fft.irfft(gain.to(torch.complex64), CURVE_SAMPLES).roll(CURVE_SAMPLES // 2, 1)
-    window = torch.hann_window(CURVE_SAMPLES, device=gain.device)
-    return torch.fft.rfft(taps * window, BLOCK_SAMPLES)
-
-
-@functools.lru_cache(maxsize=4)
-def _white(device: torch.device) -> Float32[Tensor, " samples"]:
-    return torch.from_numpy(_WHITE).to(device)
+def _sounding_blocks(plans: Sequence[Plan], num_blocks: int) -> Iterator[tuple[int, int, int, int]]:
+    """Stretches of blocks with sound in them: (conversation, row of all, first block, end block)."""
+    first = 0
+    for conversation, plan in enumerate(plans):
+        start = plan.pieces.start + BEFORE_SAMPLES
+        low = np.maximum(start - BLOCK_SAMPLES + STEP_SAMPLES, 0) // STEP_SAMPLES
+        high = np.minimum((start + plan.pieces.length - 1) // STEP_SAMPLES + 1, num_blocks)
+        edges = np.zeros((plan.num_rows, num_blocks + 1), dtype=np.int64)
+        np.add.at(edges, (plan.pieces.row, low), 1)
+        np.add.at(edges, (plan.pieces.row, high), -1)
+        sounding = np.cumsum(edges, axis=1) > 0
+        changes = np.diff(sounding.astype(np.int8), axis=1, prepend=0)
+        starts, ends = np.argwhere(changes > 0), np.argwhere(changes < 0)
+        for (row, begin), (_, end) in zip(starts, ends, strict=True):
+            yield conversation, first + int(row), int(begin), int(end)
+        first += plan.num_rows
 
 
 def _channel(
@@ -280,7 +210,7 @@ def _channel(
             samples[i].clamp_(-limit, limit)
         if channel.mu_law:
             samples[i] = _mu_law(samples[i])
-    return samples.mul_(32768).round_().clamp_(-32768, 32767).div_(32768)
+    return samples.mul_(FULL_SCALE).round_().clamp_(-FULL_SCALE, FULL_SCALE - 1).div_(FULL_SCALE)
 
 
 def active_level(
@@ -288,7 +218,7 @@ def active_level(
 ) -> Float32[Tensor, " batch"]:
     """RMS over frames in which somebody speaks; over all frames where nobody ever does; never 0."""
     num_frames = activity.shape[1]
-    frames = samples[:, : num_frames * FRAME_SAMPLES].reshape(len(samples), num_frames, FRAME_SAMPLES)
+    frames = samples[:, : frames_to_samples(num_frames)].reshape(len(samples), num_frames, FRAME_SAMPLES)
     power = torch.linalg.vector_norm(frames, dim=-1).square() / FRAME_SAMPLES
     speech = activity.amax(-1) > 0.5
     weight = torch.where(speech.any(1, keepdim=True), speech, torch.ones_like(speech)).float()

@@ -1,9 +1,10 @@
 """Speaker-labelled utterances, decoded once into one memory-mapped cache.
 
-A folder-per-speaker tree or a tab-separated manifest becomes a `Speech`: all samples as one int16 array at 16 kHz
-(one copy per speed factor; a voice at another speed counts as another speaker), and per utterance its place in
-that array, its speaker, its level and its speech activity. Long utterances are cut at pauses into pieces, which is
-what conversations are built from. The same loader serves clips of noise, where one file is one clip.
+A folder-per-speaker tree or a tab-separated manifest becomes a `Speech`: all samples as one int16 array at
+16 kHz (one copy per speed factor; a voice at another speed counts as another speaker), and per utterance
+its place in that array, its speaker, its level and its speech activity. Long utterances are cut at pauses
+into pieces, which is what conversations are built from. The same loader serves clips of noise, where one
+file is one clip.
 """
 
 import csv
@@ -12,7 +13,7 @@ import hashlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +22,11 @@ import soundfile
 import soxr
 from jaxtyping import Bool, Float32, Int16, Int64
 
+from diarnorm.activity import ActivityConfig, PieceConfig, cut_pieces, speech_activity
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
 
 AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff"})
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,11 @@ class SpeechConfig:
     """How utterances are decoded, where speech is found in them, and how they are cut.
 
     Speed factors are rationals `(p, q)`: the voice is played `p / q` times as fast, and higher by as much.
-    Activity: a hop of 10 ms is speech when its level is above `floor + max(above_floor_db, share * range)` and
-    not below `loud - below_loud_db`, where loud and floor are the utterance's own 95th and 10th percentile.
     """
 
     speed_factors: tuple[tuple[int, int], ...] = ((17, 20), (9, 10), (1, 1), (11, 10), (23, 20))
-    loud_percentile: float = 95.0
-    floor_percentile: float = 10.0
-    above_floor_db: float = 8.0
-    above_floor_share: float = 0.3
-    below_loud_db: float = 36.0
-    min_below_loud_db: float = 14.0
-    min_burst_hops: int = 4
-    close_gap_hops: int = 4
-    max_piece_s: float = 6.0
-    cut_gap_s: float = 0.15
-    margin_s: float = 0.04
+    activity: ActivityConfig = field(default_factory=ActivityConfig)
+    pieces: PieceConfig = field(default_factory=PieceConfig)
 
 
 CLIPS = SpeechConfig(speed_factors=((1, 1),))
@@ -67,10 +58,11 @@ class Entry(NamedTuple):
 class Speech:
     """All utterances of a set of speakers; see the module. Positions are samples at 16 kHz unless named hops.
 
-    `offset` and `length` are [factors, utterances] into `samples`; `level` is the RMS of the speech of an utterance
-    (full scale 1). Runs are stretches of speech in hops from the start of their utterance, at speed 1; pieces own
-    the runs `piece_run[i, 0] : piece_run[i, 1]` and the hops `piece_hops[i]` of `piece_utterance[i]`, sorted by
-    speaker: those of speaker `s` are `speaker_piece[s] : speaker_piece[s + 1]`.
+    `offset` and `length` are [factors, utterances] into `samples`; `level` is the RMS of the speech of an
+    utterance (full scale 1). Runs are stretches of speech in hops from the start of their utterance, at
+    speed 1; pieces own the runs `piece_run[i, 0] : piece_run[i, 1]` and the hops `piece_hops[i]` of
+    `piece_utterance[i]`, sorted by speaker: those of speaker `s` are `speaker_piece[s] : speaker_piece[s +
+    1]`.
     """
 
     cache: Path
@@ -119,6 +111,11 @@ class Speech:
         """Voices told apart: class `speaker * num_factors + factor`."""
         return self.num_speakers * self.num_factors
 
+    def voice_name(self, speaker: int, factor: int) -> str:
+        """The speaker's name, with the speed where it is not the speaker's own."""
+        p, q = self.speed_factors[factor]
+        return self.speakers[speaker] if p == q else f"{self.speakers[speaker]}_x{p / q:g}"
+
     def utterance(self, index: int, factor: int) -> Int16[np.ndarray, " samples"]:
         """Samples of utterance `index` at speed factor number `factor`."""
         start = self.offset[factor, index]
@@ -135,8 +132,9 @@ def load_speech(
     """Load a folder-per-speaker tree or a manifest (`.tsv`), decoding it at the first call only.
 
     Args:
-        source: a folder, whose first-level subfolders are the speakers, or a tab-separated file with the columns
-            path (relative to it), speaker and, where known, split, source, gender; other columns are ignored.
+        source: a folder, whose first-level subfolders are the speakers, or a tab-separated file with the
+            columns path (relative to it), speaker and, where known, split, source, gender; other columns
+            are ignored.
         split: keep the rows of this split only; None keeps all.
         config: speeds, activity, cutting.
         cache_dir: where decoded samples are kept, in a folder named by a hash of all that they depend on.
@@ -187,10 +185,8 @@ def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
 
 
 def _cache_key(entries: list[Entry], config: SpeechConfig) -> str:
-    rows = [
-        (str(entry.path.name), entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries
-    ]
-    text = json.dumps([CACHE_VERSION, asdict(config), rows])
+    rows = [(entry.path.name, entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries]
+    text = json.dumps([CACHE_VERSION, config.speed_factors, asdict(config.activity), rows])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -208,7 +204,7 @@ def _decode(path: Path) -> Float32[np.ndarray, " samples"]:
 def _prepare(path: Path, config: SpeechConfig) -> tuple[list[np.ndarray], np.ndarray, float]:
     """Copies at every speed (int16), activity per hop, and level of the speech of one file."""
     samples = _decode(path)
-    activity = speech_activity(samples, config)
+    activity = speech_activity(samples, config.activity)
     hops = samples[: len(activity) * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)[activity]
     level = float(np.sqrt(np.mean(np.square(hops)))) if hops.size else 0.0
     copies = [samples if p == q else soxr.resample(samples, p, q) for p, q in config.speed_factors]
@@ -243,7 +239,7 @@ def _open_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> Spee
     number = {name: i for i, name in enumerate(names)}
     speaker = np.array([number[entry.speaker] for entry in entries], dtype=np.int64)
     first = {entry.speaker: entry for entry in reversed(entries)}
-    runs, utterance, piece_hops, piece_run = _cut_pieces(activity, hops, config)
+    runs, utterance, piece_hops, piece_run = cut_pieces(activity, hops, config.pieces)
     order = np.argsort(speaker[utterance], kind="stable")
     counts = np.bincount(speaker[utterance], minlength=len(names))
     return Speech(
@@ -265,89 +261,3 @@ def _open_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> Spee
         piece_run=piece_run[order],
         speaker_piece=np.concatenate([[0], np.cumsum(counts)]),
     )
-
-
-def speech_activity(
-    samples: Float32[np.ndarray, " samples"], config: SpeechConfig = SpeechConfig()
-) -> Bool[np.ndarray, " hops"]:
-    """Whether each whole hop (10 ms) of a clean utterance is speech, by its energy; the rule is in `SpeechConfig`."""
-    num_hops = len(samples) // HOP_SAMPLES
-    if num_hops == 0:
-        return np.zeros(0, dtype=bool)
-    hops = samples[: num_hops * HOP_SAMPLES].reshape(num_hops, HOP_SAMPLES).astype(np.float64)
-    power = np.square(hops - hops.mean(axis=1, keepdims=True)).mean(axis=1)
-    power = np.convolve(power, np.full(3, 1 / 3), mode="same")
-    level_db = 10 * np.log10(power + 1e-12)
-    loud, floor = np.percentile(level_db, [config.loud_percentile, config.floor_percentile])
-    threshold = floor + max(config.above_floor_db, config.above_floor_share * (loud - floor))
-    threshold = min(max(threshold, loud - config.below_loud_db), loud - config.min_below_loud_db)
-    active = (level_db > threshold) & (level_db > -80)
-    active = ~_drop_short(~active, config.close_gap_hops)
-    return _drop_short(active, config.min_burst_hops)
-
-
-def _drop_short(active: np.ndarray, min_hops: int) -> np.ndarray:
-    out = active.copy()
-    for start, end in runs_of(active):
-        if end - start < min_hops:
-            out[start:end] = False
-    return out
-
-
-def runs_of(active: Bool[np.ndarray, " hops"]) -> Int64[np.ndarray, "runs 2"]:
-    """Start and end of each stretch of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], active, [False]])))
-    return edges.reshape(-1, 2).astype(np.int64)
-
-
-def _cut_pieces(activity: np.ndarray, hops: np.ndarray, config: SpeechConfig) -> tuple[np.ndarray, ...]:
-    """Runs of all utterances, and pieces: [pieces] utterance, [pieces, 2] hops, [pieces, 2] runs."""
-    ends = np.cumsum(hops)
-    all_runs, utterance, piece_hops, piece_run = [], [], [], []
-    num_runs = 0
-    for index, end in enumerate(ends):
-        runs = runs_of(activity[end - hops[index] : end])
-        for start, stop, first, last in _group_runs(runs, int(hops[index]), config):
-            utterance.append(index)
-            piece_hops.append((start, stop))
-            piece_run.append((num_runs + first, num_runs + last))
-        all_runs.append(runs)
-        num_runs += len(runs)
-    as_pairs = functools.partial(np.array, dtype=np.int64)
-    return (
-        np.concatenate(all_runs),
-        as_pairs(utterance),
-        as_pairs(piece_hops).reshape(-1, 2),
-        as_pairs(piece_run).reshape(-1, 2),
-    )
-
-
-def _group_runs(runs: np.ndarray, num_hops: int, config: SpeechConfig) -> list[tuple[int, int, int, int]]:
-    """Pieces of one utterance as (first hop, last hop, first run, last run), none much longer than allowed."""
-    hops_per_s = SAMPLE_RATE // HOP_SAMPLES
-    max_hops, cut_hops = round(config.max_piece_s * hops_per_s), round(config.cut_gap_s * hops_per_s)
-    margin = round(config.margin_s * hops_per_s)
-    pieces: list[tuple[int, int, int, int]] = []
-    first = 0
-    while first < len(runs):
-        start, last = int(runs[first, 0]), first + 1
-        while last < len(runs) and runs[last, 1] - start <= max_hops:
-            last += 1
-        if last < len(runs):  # cut at a real pause where there is one in the later part
-            gaps = runs[first + 1 : last + 1, 0] - runs[first:last, 1]
-            wide = np.flatnonzero(gaps >= cut_hops)
-            last = first + 1 + int(wide[-1] if len(wide) else np.argmax(gaps))
-        before = int(runs[first - 1, 1]) if first else 0
-        after = int(runs[last, 0]) if last < len(runs) else num_hops
-        stop = int(runs[last - 1, 1])
-        pieces.append((max(before, start - margin), min(after, stop + margin), first, last))
-        first = last
-    return [part for piece in pieces for part in _split_long(piece, max_hops)]
-
-
-def _split_long(piece: tuple[int, int, int, int], max_hops: int) -> list[tuple[int, int, int, int]]:
-    """A piece that no pause could shorten, in equal parts."""
-    start, stop, first, last = piece
-    num_parts = -(-(stop - start) // (2 * max_hops))
-    edges = [start + (stop - start) * i // num_parts for i in range(num_parts + 1)]
-    return [(edges[i], edges[i + 1], first, last) for i in range(num_parts)]
