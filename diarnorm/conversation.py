@@ -77,7 +77,7 @@ class Rooms(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """What happens to the sum of all tracks: filter, hum, level, swings, DC, clipping, mu-law, in this order."""
+    """The sum of all tracks goes through: filter, hum, level, swings, DC, clipping, mu-law, in this order."""
 
     eq_db: Float32[np.ndarray, " knots"]
     band_hz: Float32[np.ndarray, " 2"]

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from diarnorm.conversation import SimulatorConfig
 from diarnorm.data import CurriculumStage, SimulatedBatches
 from diarnorm.develop import DevelopmentSet
 from diarnorm.losses import Batch, LossConfig, SpeakerHeads, training_losses
 from diarnorm.model import Model, ModelConfig
+from diarnorm.planner import SimulatorConfig
 from diarnorm.speech import CLIPS, Speech, load_speech
 from diarnorm.timebase import FRAME_SAMPLES, frames_to_seconds
 
