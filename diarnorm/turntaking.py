@@ -26,11 +26,12 @@ class TurnTakingConfig:
     `transitions` are the mean shares of hold, switch, interruption and backchannel; a conversation draws
     its own from a Dirichlet distribution around them. Turns are log-normal, overlaps and silences
     exponential, their means drawn per conversation: a gamma distribution of shape `overlap_shape`, a
-    log-normal one of `tempo_log_sigma`.
+    log-normal one of `tempo_log_sigma`; the share of silences that are long is exponential with mean
+    `long_silence_share`.
     """
 
     transitions: tuple[float, float, float, float] = (0.15, 0.21, 0.44, 0.20)
-    transition_concentration: float = 30.0
+    transition_concentration: float = 12.0
     dominance_concentration: float = 1.5
     dominance_change_probability: float = 0.3
     turn_median_s: float = 2.2
@@ -40,7 +41,8 @@ class TurnTakingConfig:
     pause_mean_s: float = 0.6
     gap_mean_s: float = 0.6
     tempo_log_sigma: float = 0.7
-    long_silence_share: float = 0.08
+    long_silence_share: float = 0.12
+    max_long_silence_share: float = 0.7
     long_silence_s: tuple[float, float] = (2.0, 6.0)
     overlap_mean_s: float = 0.65
     overlap_shape: float = 1.3
@@ -83,6 +85,9 @@ class TurnTaking:
         self.queues: list[list[int]] = [[] for _ in range(self.num_speakers)]
         concentration = np.array(config.transitions) * config.transition_concentration
         self.transitions = rng.dirichlet(np.maximum(concentration, 1e-3))
+        self.long_silence_share = min(
+            rng.exponential(config.long_silence_share), config.max_long_silence_share
+        )
         self.tempo = float(np.exp(rng.normal(0, config.tempo_log_sigma)))
         self.overlap_s = config.overlap_mean_s * float(rng.gamma(config.overlap_shape) / config.overlap_shape)
 
@@ -126,7 +131,7 @@ class TurnTaking:
         return seconds_to_samples(min(drawn_s, self.config.max_turn_s))
 
     def _silence(self, mean_s: float) -> int:
-        if self.rng.random() < self.config.long_silence_share:
+        if self.rng.random() < self.long_silence_share:
             return seconds_to_samples(self.rng.uniform(*self.config.long_silence_s))
         return seconds_to_samples(self.rng.exponential(mean_s * self.tempo))
 
