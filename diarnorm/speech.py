@@ -150,11 +150,16 @@ def load_speech(
 
 
 def read_entries(source: Path, split: str | None = None) -> list[Entry]:
-    """Rows of a manifest, or one per audio file of a folder-per-speaker tree, in a fixed order."""
+    """Rows of a manifest, or one per audio file of a folder-per-speaker tree, in a fixed order.
+
+    A tree may have a folder per split above those of the speakers.
+    """
     if not source.exists():
         raise ValueError(
             f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest"
         )
+    if split is not None and (source / split).is_dir():
+        source = source / split
     entries = _read_tree(source) if source.is_dir() else _read_manifest(source, split)
     if not entries:
         what = "no audio files" if source.is_dir() else f"no rows of split {split!r}"
@@ -185,6 +190,9 @@ def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
 
 
 def _cache_key(entries: list[Entry], config: SpeechConfig) -> str:
+    missing = [str(entry.path) for entry in entries if not entry.path.exists()]
+    if missing:
+        raise ValueError(f"{len(missing)} file(s) of the manifest do not exist, the first is {missing[0]}")
     rows = [(entry.path.name, entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries]
     text = json.dumps([CACHE_VERSION, config.speed_factors, asdict(config.activity), rows])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
