@@ -6,12 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -q $(PIP_ARGS)
 
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all shapes lint format clean
 
 help:
 	@echo "make demo      install into .venv, diarize the sample recordings and score them"
 	@echo "make test      install with the development tools, run the fast tests"
 	@echo "make test-all  the same with the slow tests and, where a GPU is found, the GPU tests"
+	@echo "make shapes    the fast tests with the shapes of all arrays checked"
 	@echo "make lint      ruff and pyright"
 	@echo "make format    let ruff rewrite the files"
 	@echo "make clean     remove .venv and caches"
@@ -24,6 +25,9 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+shapes: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q --check-shapes -m "not slow and not gpu and not compile and not unchecked"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check

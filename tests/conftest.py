@@ -12,6 +12,21 @@ hypothesis.settings.register_profile("diarnorm", derandomize=True, deadline=None
 hypothesis.settings.load_profile("diarnorm")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--check-shapes`: every annotation of diarnorm, shapes included, is checked while the tests run."""
+    parser.addoption("--check-shapes", action="store_true", help="check annotations and shapes at run time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Install the checker before any module of diarnorm is imported; compiled code cannot be checked."""
+    if config.getoption("--check-shapes"):
+        import jaxtyping
+
+        import tests.shapes  # noqa: F401 - the hook looks the name up
+
+        jaxtyping.install_import_hook("diarnorm", "tests.shapes.check")
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Every test starts from the same seeds; torch's only where the test's module imported torch."""

@@ -19,22 +19,12 @@ LEVELS = [
     {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
     | {"corrupt", "fbank", "frontend", "norms"}
     | {"events", "rttm", "runs", "turns"}
-    | {"activity", "speech"},
+    | {"activity", "speech", "synthetic"},
     {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
     {"checkpoint", "model"},
     {"data", "stream"},
-    {
-        "bench",
-        "convert",
-        "develop",
-        "evaluate",
-        "export",
-        "losses",
-        "report",
-        "robustness",
-        "scores",
-        "train",
-    },
+    {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog"}
+    | {"bench", "convert", "evaluate", "export", "report", "robustness", "scores"},
     {"cli"},
     {"__init__", "__main__"},
 ]
