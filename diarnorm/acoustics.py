@@ -46,13 +46,13 @@ class NoiseConfig:
     clip_probability: float = 0.3
     babble_probability: float = 0.2
     burst_probability: float = 0.25
-    snr_db: tuple[float, float] = (5.0, 35.0)
-    clip_snr_db: tuple[float, float] = (3.0, 30.0)
-    babble_snr_db: tuple[float, float] = (10.0, 30.0)
-    burst_snr_db: tuple[float, float] = (-5.0, 20.0)
+    snr_db: tuple[float, float] = (5.0, 50.0)
+    clip_snr_db: tuple[float, float] = (3.0, 45.0)
+    babble_snr_db: tuple[float, float] = (10.0, 40.0)
+    burst_snr_db: tuple[float, float] = (-5.0, 45.0)
     bursts_per_s: float = 0.25
     burst_log10_s: tuple[float, float] = (-2.3, -0.5)
-    tilt_db_per_octave: tuple[float, float] = (-8.0, 1.0)
+    tilt_db_per_octave: tuple[float, float] = (-8.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ChannelConfig:
     """
 
     level_db: tuple[float, float] = (-50.0, -14.0)
-    eq_db: float = 6.0
+    eq_db: float = 8.0
     band_limit_probability: float = 0.15
     band_limit_hz: tuple[float, float] = (3400.0, 4000.0)
     high_pass_probability: float = 0.5
