@@ -24,6 +24,12 @@ __all__ = ["RAW_FORMATS", "STDIN", "AudioError", "AudioReader", "Mono16k", "open
 
 BLOCK_SAMPLES = 16_384
 """Longest block; a pipe gives shorter ones, as they arrive."""
+DECODE_SAMPLES = 4096
+"""Samples asked from libsndfile at a time, always: the last bit of an MP3 depends on it."""
+MP3_SHARE = 0.98
+"""An MP3 without a table of contents is only estimated in length: this share must be there, or it is cut."""
+TAG_BYTES = 4096
+"""Tags at the end of an MP3 that are no audio."""
 HEAD_BYTES = 512
 """Bytes that are looked at to tell what a file is."""
 MAX_SAMPLES = 2**62
@@ -41,7 +47,7 @@ class AudioReader:
         name: path, or "stdin".
         sample_rate: Hz.
         num_channels: columns of a block.
-        num_samples: per channel as far as the input tells before it is read, else None.
+        num_samples: per channel as far as the input tells before it is read, else None; a guess for some MP3.
         encoding: in words.
         warnings: what is odd about the input; complete once all blocks are read.
     """
@@ -209,13 +215,17 @@ def _open_soundfile(stream: ByteStream, head: bytes, block_samples: int) -> Audi
             raise soundfile.SoundFileError  # libsndfile would hunt for MP3 frames in it
         file = soundfile.SoundFile(stream.fileno(), closefd=False)
     except soundfile.SoundFileError as error:
-        convert = f"ffmpeg -i {shlex.quote(stream.name)} -ar 16000 -ac 1 out.wav"
-        raise stream.error(f"looks like {kind} and cannot be read; convert it with: {convert}") from error
+        raise stream.error(f"looks like {kind} and cannot be read; {conversion(stream.name)}") from error
     try:
         return _soundfile_reader(stream, file, block_samples)
     except BaseException:
         file.close()
         raise
+
+
+def conversion(name: str) -> str:
+    """Advice for a file in a format that is not read."""
+    return f"convert it with: ffmpeg -i {shlex.quote(name)} -ar 16000 -ac 1 out.wav"
 
 
 def _soundfile_reader(stream: ByteStream, file: soundfile.SoundFile, block_samples: int) -> AudioReader:
@@ -231,22 +241,32 @@ def _soundfile_reader(stream: ByteStream, file: soundfile.SoundFile, block_sampl
         encoding=f"{file.format.lower()} {file.subtype}",
         close=close,
     )
-    reader.blocks = _read_soundfile(file, reader, block_samples)
+    reader.blocks = _read_soundfile(stream, file, reader, block_samples)
     return reader
 
 
-def _read_soundfile(file: soundfile.SoundFile, reader: AudioReader, block_samples: int) -> Blocks:
+def _read_soundfile(
+    stream: ByteStream, file: soundfile.SoundFile, reader: AudioReader, block_samples: int
+) -> Blocks:
     """Decode block by block; a damaged or cut file ends where decoding fails, with a warning."""
     num_samples = 0
     try:
-        while len(block := file.read(block_samples, dtype="float32", always_2d=True)) > 0:
+        while len(block := file.read(DECODE_SAMPLES, dtype="float32", always_2d=True)) > 0:
             num_samples += len(block)
-            yield block
+            yield from (block[start : start + block_samples] for start in range(0, len(block), block_samples))
     except soundfile.SoundFileError as error:
         if num_samples == 0:
             raise AudioError(f"{reader.name}: {reader.encoding} cannot be decoded: damaged") from error
-    if reader.num_samples is not None and num_samples < reader.num_samples:
+    is_mp3 = "MPEG" in reader.encoding
+    seconds = f"{num_samples / reader.sample_rate:.3f} s"
+    if reader.num_samples is not None and num_samples < (MP3_SHARE if is_mp3 else 1) * reader.num_samples:
         reader.warnings.append(
-            f"damaged or cut: {num_samples} of {reader.num_samples} samples could be decoded, "
-            f"{num_samples / reader.sample_rate:.3f} s"
+            f"damaged or cut: {num_samples} of {reader.num_samples} samples could be decoded, {seconds}"
         )
+    elif is_mp3 and stream.size is not None:
+        unread = stream.size - os.lseek(stream.fileno(), 0, os.SEEK_CUR)
+        if unread > (1 - MP3_SHARE) * stream.size + TAG_BYTES:
+            reader.warnings.append(
+                f"MP3 of unclear length: {unread} of {stream.size} bytes are left after {seconds}; "
+                f"{conversion(stream.name)}"
+            )

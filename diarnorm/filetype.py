@@ -3,7 +3,7 @@
 MAGIC = [
     (0, b"RIFF", "wav of an unknown encoding"),
     (0, b"fLaC", "FLAC"),
-    (0, b"OggS", "Ogg (Vorbis or Opus)"),
+    (0, b"OggS", "Ogg"),
     (0, b"ID3", "MP3"),
     (4, b"ftyp", "MP4/M4A (AAC)"),
     (0, b"ADIF", "AAC"),

@@ -111,7 +111,8 @@ def _read_format(stream: ByteStream, size: int) -> tuple[Encoding, int, int]:
     encoding = ENCODINGS.get(tag, {}).get(sample_bytes)
     if encoding is None:
         raise UnknownEncodingError(
-            f"{stream.name}: wav of format 0x{tag:04X} with {bits} bits cannot be decoded"
+            f"{stream.name}: wav of format 0x{tag:04X} with {bits} bits cannot be decoded; "
+            "pass it through: ffmpeg -i - -f wav -"
         )
     return encoding, rate, num_channels
 
