@@ -44,7 +44,7 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "diarnorm needs Python 3.11 or newer; $(PYTHON) is another version. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The stamps say which dependencies .venv holds; a changed pyproject.toml installs again.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
