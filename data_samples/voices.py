@@ -5,6 +5,7 @@ and their licences. The engines draw random numbers inside ONNX Runtime, which i
 repeats another on the same machine with the same versions; others may speak a line slightly differently.
 """
 
+# pyright: reportMissingImports=false
 import functools
 import json
 

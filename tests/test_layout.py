@@ -14,18 +14,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "diarnorm"
 # From the bottom up. A module imports from lower levels, or from its own level where that makes no circle.
 # `__init__` only gathers the public names, so nothing imports from it.
 LEVELS = [
-    {"timebase", "resources", "kernels"},
+    {"timebase", "resources", "kernels", "modelfile"},
     # samples in; features and norms; turns out; speech to learn from
     {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
     | {"corrupt", "fbank", "frontend", "norms"}
     | {"events", "rttm", "runs", "turns"}
     | {"activity", "speech", "synthetic"},
     {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
-    {"checkpoint", "model"},
+    {"checkpoint", "model", "modelfile"},
     {"data", "stream"},
     {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog"}
     | {"bench", "convert", "evaluate", "export", "report", "robustness", "scores"},
-    {"cli"},
+    {"cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
