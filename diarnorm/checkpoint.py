@@ -7,17 +7,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from diarnorm.model import Model, ModelConfig
+from diarnorm.modelfile import FORMAT, METADATA_KEY, check_norm, read_header
 from diarnorm.turns import TurnConfig
 
-FORMAT = 1
 T = TypeVar("T")
 
 
@@ -50,7 +50,7 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dt
         name: (value.to(dtype) if value.is_floating_point() else value).contiguous()
         for name, value in checkpoint.model.state_dict().items()
     }
-    save_file(tensors, str(path), metadata={"diarnorm": json.dumps(facts, allow_nan=False)})
+    save_file(tensors, str(path), metadata={METADATA_KEY: json.dumps(facts, allow_nan=False)})
 
 
 def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
@@ -60,11 +60,7 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
         ValueError: no such file, not a diarnorm model, or trained with another norm than the `norm` asked for.
     """
     facts, tensors = _read(Path(path))
-    if norm is not None and norm != facts["norm"]:
-        raise ValueError(
-            f"{path} was trained with norm={facts['norm']}, not norm={norm}: a norm cannot be swapped under trained "
-            f"weights; ask for norm={facts['norm']}, train one with norm={norm}, or convert the model"
-        )
+    check_norm(path, facts, norm)
     model = Model(from_plain(ModelConfig, facts["model"]))
     wanted = model.state_dict()
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
@@ -75,27 +71,8 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
     return Checkpoint(model.eval(), turns, facts["chunk"], tuple(facts["chunks"]), facts["training"])
 
 
-def read_facts(path: str | Path) -> dict[str, Any]:
-    """What a model file says about itself, without loading the tensors.
-
-    Raises:
-        ValueError: no such file, or not a diarnorm model.
-    """
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata()
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as a safetensors model: {error}") from error
-    if not metadata or "diarnorm" not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but not a diarnorm model")
-    facts = json.loads(metadata["diarnorm"])
-    if facts["format"] != FORMAT:
-        raise ValueError(f"{path} has format {facts['format']}, this version reads {FORMAT}: update diarnorm")
-    return facts
-
-
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    facts = read_facts(path)
+    facts = read_header(path).facts
     with safe_open(str(path), framework="pt") as file:
         return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
@@ -117,4 +94,7 @@ def from_plain(cls: type[T], values: Mapping[str, Any]) -> T:
 def _convert(hint: Any, value: Any) -> Any:
     if is_dataclass(hint) and isinstance(value, Mapping):
         return from_plain(hint, value)  # pyright: ignore[reportArgumentType]
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        item_hints = get_args(hint) or (Any,)
+        return tuple(_convert(item_hints[0], item) for item in value)
+    return value

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from diarnorm.data import fixed_set
+from diarnorm.evaluate import score
 from diarnorm.fbank import fbank_offline
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model
@@ -56,38 +57,15 @@ class DevelopmentSet:
     def score(self, output: MemoryOutput, config: TurnConfig) -> dict[str, float]:
         """The same from activity already computed."""
         activity, count = output.activity.numpy(), output.count.numpy()
-        hypothesis = {
-            uri: turns_of(activity[i], count[i], config) for i, uri in enumerate(self.reference)
-        }
-        born = ((count[:, 1:] > 0) & (count[:, :-1] == 0)).sum() + (count[:, 0] > 0).sum()
-        speakers = sum(len({t.speaker for t in turns}) for turns in self.reference.values())
-        return _figures(self.reference, hypothesis) | {"phantoms": float(born - speakers) / len(self.reference)}
-
-
-def _figures(reference, hypothesis):
-    from pyannote.core import Annotation, Segment, Timeline
-    from pyannote.metrics.diarization import DiarizationErrorRate
-
-    def ann(turns, merged=False):
-        a = Annotation()
-        for i, t in enumerate(turns):
-            a[Segment(t.start, t.end), i] = "x" if merged else t.speaker
-        return a.support() if merged else a
-
-    tot, mer, cnt = {}, {}, 0.0
-    for uri, turns in reference.items():
-        r = ann(turns)
-        end = max([t.end for t in turns] + [t.end for t in hypothesis[uri]])
-        for store, h in ((tot, ann(hypothesis[uri])), (mer, ann(hypothesis[uri], True))):
-            c = DiarizationErrorRate().compute_components(r, h, uem=Timeline([Segment(0, end)]))
-            for k, v in c.items():
-                store[k] = store.get(k, 0.0) + v
-        cnt += abs(len(r.labels()) - len(ann(hypothesis[uri]).labels()))
-    n = tot["total"] / 100
-    m = (mer["missed detection"] + mer["false alarm"] + mer["confusion"]) / n
-    parts = [tot[k] / n for k in ("missed detection", "false alarm", "confusion")]
-    names = ("der", "miss", "false_alarm", "confusion", "merged", "count_error")
-    return dict(zip(names, (sum(parts), *parts, m, cnt / len(reference)), strict=True))
+        hypothesis = {uri: turns_of(activity[i], count[i], config) for i, uri in enumerate(self.reference)}
+        result = score(self.reference, hypothesis)
+        pooled = result.pooled
+        parts = (pooled.error_s, pooled.miss_s, pooled.false_alarm_s, pooled.confusion_s, result.merged.error_s)
+        occupied = np.concatenate([np.zeros_like(count[:, :1]), count], axis=1) > 0
+        born = (occupied[:, 1:] & ~occupied[:, :-1]).sum()
+        speakers = sum(file.num_reference_speakers for file in result.files)
+        rates = [100 * seconds / pooled.speech_s for seconds in parts]
+        return dict(zip(self.FIGURES, [*rates, result.mean_count_error, (born - speakers) / len(activity)], strict=True))
 
 
 def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig) -> list[Turn]:

@@ -5,104 +5,51 @@ random state to resume: weights, optimiser, moving average and the step are enou
 """
 
 import contextlib
-import csv
 import ctypes
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 from torch.utils.data import DataLoader
 
-from diarnorm.data import CurriculumStage, SimulatedBatches
+from diarnorm.checkpoint import Checkpoint, save_checkpoint
+from diarnorm.data import SimulatedBatches
 from diarnorm.develop import DevelopmentSet
-from diarnorm.losses import Batch, LossConfig, SpeakerHeads, training_losses
-from diarnorm.model import Model, ModelConfig
-from diarnorm.planner import SimulatorConfig
-from diarnorm.speech import CLIPS, Speech, load_speech
-from diarnorm.timebase import FRAME_SAMPLES, frames_to_seconds
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Where speech, noise clips and teacher embeddings lie, and how conversations are made of them."""
-
-    speech: str = "data/utterances.tsv"
-    """A manifest or a tree with one folder per speaker."""
-    train_split: str | None = "train"
-    dev_split: str | None = "dev"
-    clips: str | None = None
-    """A tree of noise recordings."""
-    teacher: str | None = None
-    """A folder of teacher embeddings by speed factor, see `load_teacher`."""
-    cache_dir: str = ".cache/diarnorm"
-    stages: tuple[CurriculumStage, ...] = (CurriculumStage(),)
-    simulator: SimulatorConfig = field(default_factory=SimulatorConfig)
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Optimisation, evaluation and record of a run."""
-
-    run_dir: str = "runs/base"
-    seed: int = 0
-    num_steps: int = 3000
-    learning_rate: float = 1e-3
-    warmup_steps: int = 200
-    final_share: float = 0.02
-    """Learning rate at the end, as a share of the highest."""
-    weight_decay: float = 0.01
-    clip: float = 2.0
-    ema_decay: float = 0.998
-    chunks: tuple[int, ...] = (12, 12, 6, 25)
-    """Chunk sizes in frames, drawn per step."""
-    rollout_from: float = 0.4
-    """Share of the run after which the memory is trained on its own rollouts, too."""
-    rollout_share: float = 0.5
-    eval_every: int = 200
-    checkpoint_every: int = 50
-    dev_conversations: int = 24
-    dev_duration_s: float = 40.0
-    threads: int = 1
-    workers: int = 1
-    device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """A whole run."""
-
-    model: ModelConfig = field(default_factory=ModelConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
+from diarnorm.losses import Batch, SpeakerHeads, training_losses
+from diarnorm.model import Model
+from diarnorm.runconfig import RunConfig, TrainConfig
+from diarnorm.speech import CLIPS, load_speech
+from diarnorm.teacher import load_teacher
+from diarnorm.timebase import frames_to_seconds
+from diarnorm.trainlog import TrainingLog
 
 
 class Trainer:
-    """One run. `Trainer(config).run()` starts it, or goes on where its folder says it stopped."""
+    """One run. `Trainer(config, run_dir).run()` starts it, or goes on where its folder says it stopped."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, run_dir: str | Path) -> None:
         self.config = config
         t, d = config.train, config.data
-        self.run_dir = Path(t.run_dir)
+        self.run_dir = Path(run_dir)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(t.threads)
         keep_freed_memory()
-        self.speech = load_speech(d.speech, split=d.train_split, cache_dir=d.cache_dir)
-        clips = load_speech(d.clips, config=CLIPS, cache_dir=d.cache_dir) if d.clips else None
+        cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
+        self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
+        clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
         self.batches = SimulatedBatches(
             self.speech, seed=t.seed, num_steps=t.num_steps, stages=d.stages, simulator=d.simulator, clips=clips
         )
-        dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=d.cache_dir)
+        dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
         self.development = DevelopmentSet.simulated(dev_speech, t.dev_conversations, t.dev_duration_s, clips)
         self.teacher = load_teacher(d.teacher, self.speech) if d.teacher else None
         self._build()
@@ -153,21 +100,35 @@ class Trainer:
         os.replace(partial, self.checkpoint_path)
 
     def run(self) -> dict[str, float]:
-        """Train to the last step and return the last development figures."""
-        figures: dict[str, float] = {}
-        for batch in self._loader():
-            begin = time.perf_counter()
-            losses = self._train_step(batch)
-            self.trained_s += time.perf_counter() - begin
-            self.heard_s += batch.mel.shape[0] * frames_to_seconds(batch.activity.shape[1])
-            self.step += 1
-            last = self.step == self.config.train.num_steps
-            if self.step % self.config.train.eval_every == 0 or last:
-                figures = self.evaluate()
-            self._log(losses, figures if self.step % self.config.train.eval_every == 0 or last else {})
-            if self.step % self.config.train.checkpoint_every == 0 or last:
-                self.save()
+        """Train to the last step, write `model.safetensors`, and return the last development figures."""
+        t = self.config.train
+        with TrainingLog(self.run_dir / "log.csv", t.num_steps) as log:
+            for batch in self._loader():
+                begin = time.perf_counter()
+                losses = self._train_step(batch)
+                self.trained_s += time.perf_counter() - begin
+                self.heard_s += batch.mel.shape[0] * frames_to_seconds(batch.activity.shape[1])
+                self.step += 1
+                last = self.step == t.num_steps
+                figures = self.evaluate() if self.step % t.eval_every == 0 or last else {}
+                log.add(self.step, self.heard_s / 3600, self.heard_s / self.trained_s, losses, figures)
+                if self.step % t.checkpoint_every == 0 or last:
+                    self.save()
+        figures = log.last_figures or self.evaluate()
+        save_checkpoint(self.run_dir / "model.safetensors", Checkpoint(self.averaged_model(), training=self.record(figures)))
         return figures
+
+    def record(self, figures: dict[str, float]) -> dict[str, object]:
+        """What a reader needs to know about the run."""
+        return {
+            "steps": self.step,
+            "hours_heard": round(self.heard_s / 3600, 2),
+            "speakers": self.speech.num_speakers,
+            "commit": _commit(),
+            "torch": torch.__version__,
+            "config": asdict(self.config),
+            "development": {name: round(value, 2) for name, value in figures.items()},
+        }
 
     def _loader(self) -> Iterator[Batch]:
         t = self.config.train
@@ -236,25 +197,6 @@ class Trainer:
         """Free-running figures of the averaged weights on the development set."""
         return self.development.evaluate(self.averaged_model())
 
-    def _log(self, losses: dict[str, float], figures: dict[str, float]) -> None:
-        row: dict[str, Any] = {
-            "step": self.step,
-            "hours": round(self.heard_s / 3600, 3),
-            "audio_s_per_s": round(self.heard_s / max(self.trained_s, 1e-9), 1),
-        }
-        columns = ["births", "own", "rolled", "speech", "speaker", "teacher", "grad_norm"]
-        row |= {name: round(losses[name], 4) if name in losses else "" for name in columns}
-        row |= {name: round(figures[name], 2) if name in figures else "" for name in DevelopmentSet.FIGURES}
-        path = self.run_dir / "log.csv"
-        new = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=list(row))
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-        if figures or self.step % 20 == 0:
-            print(" ".join(f"{k}={v}" for k, v in row.items() if v != ""), flush=True)
-
 
 def learning_rate_factor(step: int, config: TrainConfig) -> float:
     """Linear warm-up, then a cosine down to `final_share`."""
@@ -264,27 +206,10 @@ def learning_rate_factor(step: int, config: TrainConfig) -> float:
     return config.final_share + (1 - config.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def load_teacher(folder: str, speech: Speech) -> Tensor:
-    """Teacher embeddings `[utterances * factors, dim]` float16, unit norm; rows of zeros where the teacher says nothing.
-
-    `folder` holds `train_P_Q.npz` per speed factor P/Q (`train.npz` for 1/1) with `path` and `embedding`.
-    """
-    rows: dict[int, tuple[int, np.ndarray]] = {}
-    index = {Path(path).name: i for i, path in enumerate(speech.paths)}
-    for factor, (p, q) in enumerate(speech.speed_factors):
-        file = Path(folder) / ("train.npz" if p == q else f"train_{p / q:g}.npz")
-        if not file.exists():
-            continue
-        with np.load(file) as table:
-            for path, embedding in zip(table["path"], table["embedding"], strict=True):
-                rows[index[Path(str(path)).name] * speech.num_factors + factor] = (factor, embedding)
-    if not rows:
-        raise ValueError(f"{folder} holds no teacher embeddings: expected train.npz with path and embedding")
-    dim = next(iter(rows.values()))[1].shape[0]
-    out = torch.zeros(speech.num_utterances * speech.num_factors, dim, dtype=torch.float16)
-    for row, (_, embedding) in rows.items():
-        out[row] = F.normalize(torch.from_numpy(embedding.astype(np.float32)), dim=0).half()
-    return out
+def default_cache_dir() -> Path:
+    """Where decoded speech is kept unless a run says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "diarnorm"
 
 
 def keep_freed_memory() -> None:
@@ -304,6 +229,9 @@ def _start_worker(_: int) -> None:
     keep_freed_memory()
 
 
-def chunk_seconds(chunk: int) -> float:
-    """Activity latency of a chunk size, in seconds."""
-    return chunk * FRAME_SAMPLES / 16_000
+def _commit() -> str:
+    """The commit of the checkout that the package lies in; "unknown" for an installed wheel."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"
