@@ -2,6 +2,7 @@
 
 import random
 import sys
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -13,18 +14,20 @@ hypothesis.settings.load_profile("diarnorm")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--check-shapes`: every annotation of diarnorm, shapes included, is checked while the tests run."""
+    """`--check-shapes`: annotations of diarnorm, shapes included, are checked while the tests run."""
     parser.addoption("--check-shapes", action="store_true", help="check annotations and shapes at run time")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install the checker before any module of diarnorm is imported; compiled code cannot be checked."""
+    """Install the checker before any module of diarnorm is imported; the commands handle no arrays."""
     if config.getoption("--check-shapes"):
         import jaxtyping
 
         import tests.shapes  # noqa: F401 - the hook looks the name up
 
-        jaxtyping.install_import_hook("diarnorm", "tests.shapes.check")
+        package = Path(__file__).resolve().parent.parent / "diarnorm"
+        modules = [f"diarnorm.{path.stem}" for path in package.glob("*.py") if path.stem != "__init__"]
+        jaxtyping.install_import_hook(modules, "tests.shapes.check")
 
 
 @pytest.fixture(autouse=True)
