@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diarnorm.rttm import read_rttm, read_uem
+from diarnorm.rttm import legal_name, read_rttm, read_uem
 from diarnorm.scores import Components, FileScore, ScoreResult
 from diarnorm.timebase import frames_to_seconds, seconds_to_frames
 from diarnorm.turns import Turn, merge_turns
@@ -195,6 +195,6 @@ def _read_recordings(path: str | Path, notes: list[str]) -> dict[str, list[Turn]
         raise ValueError(f"{path}: the folder has no *.rttm files")
     recordings: dict[str, list[Turn]] = {}
     for file in paths:
-        for uri, turns in (read_rttm(file, notes) or {file.stem: []}).items():
+        for uri, turns in (read_rttm(file, notes) or {legal_name(file.stem): []}).items():
             recordings.setdefault(uri, []).extend(turns)
     return recordings

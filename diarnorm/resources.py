@@ -7,6 +7,9 @@ downloaded, and no function looks at the current folder.
 
 from pathlib import Path
 
+DEFAULT_MODEL = "rms"
+"""The shipped model that is used unless another is asked for."""
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -52,7 +55,16 @@ def model_path(name: str) -> Path:
     path = models_dir() / f"{name}.safetensors"
     if name not in model_names():
         shipped = ", ".join(model_names()) or "none"
-        raise ValueError(
-            f"no shipped model is called {name!r} (shipped: {shipped}); give one of these or a path"
-        )
+        raise ValueError(f"no shipped model is called {name!r} (shipped: {shipped}); give one of these or a path")
     return path
+
+
+def find_model(name_or_path: str | Path | None = None) -> Path:
+    """Path of a model: a shipped one by name (`rms` when None), or any `.safetensors` file by path.
+
+    Raises:
+        ValueError: no model of that name is shipped. Whether a file exists is left to its reader.
+    """
+    given = DEFAULT_MODEL if name_or_path is None else name_or_path
+    is_file = isinstance(given, Path) or Path(given).suffix == ".safetensors"
+    return Path(given) if is_file else model_path(str(given))

@@ -20,15 +20,28 @@ from diarnorm.audio import open_audio
 from diarnorm.checkpoint import Checkpoint, load_checkpoint
 from diarnorm.model import Model, ModelState
 from diarnorm.mono import Block, Mono16k
-from diarnorm.resources import model_path
-from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, MELS_PER_FRAME, SAMPLE_RATE, samples_to_seconds
-from diarnorm.turns import DecisionLatency, Event, Turn, TurnConfig, TurnState, decision_latency
+from diarnorm.resources import find_model
+from diarnorm.timebase import (
+    FRAME_SAMPLES,
+    HOP_SAMPLES,
+    MELS_PER_FRAME,
+    SAMPLE_RATE,
+    chunk_frames,
+    samples_to_seconds,
+)
+from diarnorm.turns import (
+    DecisionLatency,
+    Event,
+    Turn,
+    TurnConfig,
+    TurnState,
+    check_max_speakers,
+    decision_latency,
+)
 
 if TYPE_CHECKING:
     from pyannote.core import Annotation
 
-DEFAULT_MODEL = "rms"
-FRAME_MS = 1000 * FRAME_SAMPLES // SAMPLE_RATE
 CAPACITY_FRAMES = 12
 """Frames with a speaker for whom no slot is free (1 s) after which the user is told."""
 
@@ -48,21 +61,22 @@ class Diarizer:
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu") -> None:
         self.checkpoint = checkpoint
-        self.model: Model = checkpoint.model.to(device)
-        self.device = torch.device(device)
+        self.device = find_device(device)
+        self.model: Model = checkpoint.model.to(self.device)
         confirm = checkpoint.model.config.memory.confirm_frames
         self.turn_config: TurnConfig = replace(checkpoint.turns, confirm_frames=confirm)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path | None = None, *, device: str = "cpu") -> Diarizer:
+    def from_pretrained(
+        cls, name_or_path: str | Path | None = None, *, device: str = "cpu", norm: str | None = None
+    ) -> Diarizer:
         """A shipped model by name (`rms` when None), or a model file by path. Nothing is downloaded.
 
         Raises:
-            ValueError: no such model, or a file that is not one.
+            ValueError: no such model, a file that is not one, trained with another norm than the `norm` asked for, or
+                a device that is not there.
         """
-        given = DEFAULT_MODEL if name_or_path is None else name_or_path
-        is_file = isinstance(given, Path) or Path(given).suffix == ".safetensors"
-        return cls(load_checkpoint(given if is_file else model_path(str(given))), device=device)
+        return cls(load_checkpoint(find_model(name_or_path), norm=norm), device=device)
 
     def stream(
         self,
@@ -82,12 +96,16 @@ class Diarizer:
         """
         chunk = self.checkpoint.chunk if chunk_ms is None else chunk_frames(chunk_ms)
         slots = self.model.config.memory.num_slots if max_speakers is None else max_speakers
-        if not 1 <= slots <= 64:
-            raise ValueError(f"max_speakers={slots} is out of range: give 1 to 64")
+        check_max_speakers(slots)
         return Stream(self, sample_rate, chunk=chunk, num_slots=slots, channel=channel, state=state)
 
     def __call__(
-        self, path: str | Path, *, chunk_ms: int | None = None, max_speakers: int | None = None, channel: int | None = None
+        self,
+        path: str | Path,
+        *,
+        chunk_ms: int | None = None,
+        max_speakers: int | None = None,
+        channel: int | None = None,
     ) -> Annotation:
         """Turns of a whole recording, as pyannote's `Annotation`."""
         from pyannote.core import Annotation, Segment
@@ -107,7 +125,14 @@ class Stream:
     """
 
     def __init__(
-        self, diarizer: Diarizer, sample_rate: int, *, chunk: int, num_slots: int, channel: int | None, state: StreamState | None
+        self,
+        diarizer: Diarizer,
+        sample_rate: int,
+        *,
+        chunk: int,
+        num_slots: int,
+        channel: int | None,
+        state: StreamState | None,
     ) -> None:
         if state is not None and sample_rate != SAMPLE_RATE:
             raise ValueError(f"a saved state goes on at {SAMPLE_RATE} Hz, not {sample_rate} Hz: resample first")
@@ -130,6 +155,11 @@ class Stream:
         if self._input.delay_samples:
             raise ValueError(f"the state of a resampled stream cannot be kept: resample to {SAMPLE_RATE} Hz first")
         return self._state
+
+    @property
+    def max_speakers(self) -> int:
+        """Labels that are given at most."""
+        return self._num_slots
 
     @property
     def latency_s(self) -> float:
@@ -216,13 +246,17 @@ class Stream:
         return events
 
 
-def chunk_frames(chunk_ms: int) -> int:
-    """Frames of a chunk of `chunk_ms`.
+def find_device(name: str) -> torch.device:
+    """The device called `name` ("cpu", "cuda", "cuda:1", "mps").
 
     Raises:
-        ValueError: not a positive multiple of 80 ms.
+        ValueError: no such kind of device, or none on this machine.
     """
-    if chunk_ms <= 0 or chunk_ms % FRAME_MS:
-        low = max(1, chunk_ms // FRAME_MS) * FRAME_MS
-        raise ValueError(f"chunk_ms={chunk_ms} is not a multiple of {FRAME_MS} ms: give {low} or {low + FRAME_MS}")
-    return chunk_ms // FRAME_MS
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"device={name} cannot be used here: give cpu, or cuda or mps on a machine that has it"
+        ) from error
+    return device

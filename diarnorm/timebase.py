@@ -15,6 +15,8 @@ MELS_PER_FRAME = 8
 """Mel frames stacked into one frame."""
 FRAME_SAMPLES = HOP_SAMPLES * MELS_PER_FRAME
 """Length of one frame (80 ms)."""
+FRAME_MS = 1000 * FRAME_SAMPLES // SAMPLE_RATE
+"""The same in milliseconds."""
 NUM_MELS = 80
 """Mel bins."""
 
@@ -52,3 +54,15 @@ def seconds_to_samples(seconds: float, rate: int = SAMPLE_RATE) -> int:
 def seconds_to_frames(seconds: float) -> int:
     """Nearest whole frame."""
     return round(seconds * SAMPLE_RATE / FRAME_SAMPLES)
+
+
+def chunk_frames(chunk_ms: int) -> int:
+    """Frames of a chunk of `chunk_ms`.
+
+    Raises:
+        ValueError: not a positive multiple of 80 ms.
+    """
+    if chunk_ms <= 0 or chunk_ms % FRAME_MS:
+        low = max(1, chunk_ms // FRAME_MS) * FRAME_MS
+        raise ValueError(f"chunk_ms={chunk_ms} is not a multiple of {FRAME_MS} ms: give {low} or {low + FRAME_MS}")
+    return chunk_ms // FRAME_MS

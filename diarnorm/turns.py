@@ -21,8 +21,20 @@ from jaxtyping import Float, UInt8
 from diarnorm.runs import ACTIVE, CONFIRMED, OCCUPIED, RunEvent, RunLedger, Slot, TurnState
 from diarnorm.timebase import SAMPLE_RATE, frames_covering, frames_to_samples, samples_to_seconds
 
+MAX_SPEAKERS = 64
+"""Most labels that a stream can be asked for."""
 SHORTEST_TURN_SAMPLES = SAMPLE_RATE // 1000
 """One millisecond, the resolution of RTTM: a shorter rest at the end of a recording is no turn."""
+
+
+def check_max_speakers(max_speakers: int) -> None:
+    """Refuse a number of labels out of range.
+
+    Raises:
+        ValueError: not from 1 to 64.
+    """
+    if not 1 <= max_speakers <= MAX_SPEAKERS:
+        raise ValueError(f"max_speakers={max_speakers} is out of range: give 1 to {MAX_SPEAKERS}")
 
 
 @dataclass(frozen=True, slots=True, order=True)

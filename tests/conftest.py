@@ -49,3 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def loudness_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model file in which one speaker talks whenever it is loud; see `tests/loudness.py`."""
+    from tests.loudness import save_loudness_model
+
+    return save_loudness_model(tmp_path_factory.mktemp("models") / "loudness.safetensors")

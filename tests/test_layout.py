@@ -30,7 +30,8 @@ LEVELS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
-TORCH_FREE = ["timebase", "resources", "audio", "turns", "rttm", "events", "evaluate", "cli"]
+TORCH_FREE = ["timebase", "resources", "modelfile", "audio", "turns", "rttm", "events", "evaluate"]
+TORCH_FREE += ["live", "cli"]
 """What `diarnorm --help` and `diarnorm score` load: importing these must not import torch."""
 
 

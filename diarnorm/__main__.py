@@ -1,0 +1,7 @@
+"""`python -m diarnorm` is the `diarnorm` command."""
+
+import sys
+
+from diarnorm.cli import main
+
+sys.exit(main())
