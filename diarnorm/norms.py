@@ -113,9 +113,20 @@ def make_norm(name: str, dim: int, eps: float = EPS) -> nn.Module:
     return NoNorm() if name == "none" else NORMS[name](dim, eps=eps)
 
 
-def _sum_over_processes(x: Tensor) -> Tensor:
-    if not (dist.is_available() and dist.is_initialized()):
-        return x
-    from torch.distributed.nn.functional import all_reduce
+class _SumOverProcesses(torch.autograd.Function):
+    """Sum of one tensor per process. Every process uses the sum, so the gradient is summed as well."""
 
-    return all_reduce(x)
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _sum_over_processes(gradient)
+
+
+def _sum_over_processes(x: Tensor) -> Tensor:
+    alone = not (dist.is_available() and dist.is_initialized())
+    return x if alone else _SumOverProcesses.apply(x)  # pyright: ignore[reportReturnType]
