@@ -165,11 +165,15 @@ class Encoder(nn.Module):
     def init_state(self, batch_size: int) -> EncoderState:
         """Nothing heard yet."""
         c, like = self.config, self.entry.weight
-        cache = like.new_zeros(batch_size, c.left_context, c.num_heads, c.dim // c.num_heads)
-        conv = like.new_zeros(batch_size, c.kernel_size - 1, c.dim)
-        block = BlockState(cache, cache, conv)
+        cache = (batch_size, c.left_context, c.num_heads, c.dim // c.num_heads)
+        blocks = tuple(  # no tensor twice: torch.compile would compile again when they differ
+            BlockState(
+                like.new_zeros(cache), like.new_zeros(cache), like.new_zeros(batch_size, c.kernel_size - 1, c.dim)
+            )
+            for _ in self.blocks
+        )
         valid = torch.zeros(batch_size, c.left_context, dtype=torch.bool, device=like.device)
-        return EncoderState((block,) * c.num_blocks, valid)
+        return EncoderState(blocks, valid)
 
     def forward(
         self,
@@ -190,6 +194,8 @@ class Encoder(nn.Module):
                 f"got {mel.shape[1]} mel frames: pad the end and mark it with valid=False"
             )
         state = self.init_state(batch) if state is None else state
+        if frames == 0:
+            return mel.new_zeros(batch, 0, self.config.dim), state
         if valid is None:
             valid = torch.ones(batch, frames, dtype=torch.bool, device=mel.device)
         x = mel.reshape(batch, frames, -1)
