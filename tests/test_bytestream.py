@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +15,18 @@ from diarnorm.bytestream import AudioError, ByteStream, open_bytes
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[ByteStream, int]]:
-    """A stream and the file descriptor that feeds it (closed by the test)."""
+    """A stream and the file descriptor that feeds it (closed by the test); waiting in vain is an error."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("waited for more than there is")
+
     reading, writing = os.pipe()
     stream = ByteStream(io.FileIO(reading), "stdin")
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(10)
     yield stream, writing
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
     stream.close()
 
 

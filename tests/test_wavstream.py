@@ -104,14 +104,15 @@ def test_an_empty_data_chunk_is_empty(after: bytes, tmp_path: Path) -> None:
             assert read_wav_header(stream).data_bytes == 0
 
 
-def test_a_huge_length_is_believed_where_the_file_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stated", "expected"), [(3_000_000_000, 3_000_000_000), (0x7FFFF000, None)])
+def test_a_huge_length_is_believed_where_the_file_has_it(stated: int, expected: int | None, tmp_path: Path) -> None:
+    """Unless it is what sox writes into a pipe: a recording saved from there may be longer."""
     path = tmp_path / "big.wav"
-    header = riff(FORM, chunk(b"data", b"", 3_000_000_000))
     with path.open("wb") as file:
-        file.write(header)
-        file.truncate(len(header) + 3_000_000_000 + 500)  # a sparse file: takes no space
+        file.write(riff(FORM, chunk(b"data", b"", stated)))
+        file.truncate(3_100_000_000)  # a sparse file: takes no space
     stream = ByteStream(io.FileIO(path), str(path))
-    assert read_wav_header(stream).data_bytes == 3_000_000_000
+    assert read_wav_header(stream).data_bytes == expected
     stream.close()
 
 
@@ -149,9 +150,7 @@ def test_broken_headers_name_path_and_reason(data: bytes, reason: str, tmp_path:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "form", [fmt(0x11, 4), fmt(0x55, 0), fmt(1, 64), fmt(3, 16), fmt_extensible(0x161, 16)]
-)
+@pytest.mark.parametrize("form", [fmt(0x11, 4), fmt(0x55, 0), fmt(1, 64), fmt(3, 16), fmt_extensible(0x161, 16)])
 def test_encodings_of_other_decoders(form: bytes) -> None:
     with (
         piped(riff(form, chunk(b"data", SAMPLES))) as stream,
