@@ -113,9 +113,7 @@ def open_audio(
         ValueError: `rate` and `format` do not fit.
     """
     if (rate is None) != (format is None):
-        raise ValueError(
-            f"rate {rate} and format {format}: raw samples need both, a file with a header neither"
-        )
+        raise ValueError(f"rate {rate} and format {format}: raw samples need both, a file with a header neither")
     if format is not None and format not in RAW_FORMATS:
         raise ValueError(f"format {format!r} of raw samples; choose from {', '.join(RAW_FORMATS)}")
     if block_samples < 1:
@@ -206,9 +204,7 @@ def _end_warnings(stream: ByteStream, layout: PcmLayout, num_bytes: int) -> list
 def _open_soundfile(stream: ByteStream, head: bytes, block_samples: int) -> AudioReader:
     kind = looks_like(head)
     if stream.size is None:
-        raise stream.error(
-            f"looks like {kind}; a pipe carries wav: ... | ffmpeg -i - -f wav - | diarnorm ..."
-        )
+        raise stream.error(f"looks like {kind}; a pipe carries wav: ... | ffmpeg -i - -f wav - | diarnorm ...")
     os.lseek(stream.fileno(), 0, os.SEEK_SET)
     try:
         if is_adts(head):
@@ -245,9 +241,7 @@ def _soundfile_reader(stream: ByteStream, file: soundfile.SoundFile, block_sampl
     return reader
 
 
-def _read_soundfile(
-    stream: ByteStream, file: soundfile.SoundFile, reader: AudioReader, block_samples: int
-) -> Blocks:
+def _read_soundfile(stream: ByteStream, file: soundfile.SoundFile, reader: AudioReader, block_samples: int) -> Blocks:
     """Decode block by block; a damaged or cut file ends where decoding fails, with a warning."""
     num_samples = 0
     try:

@@ -117,9 +117,7 @@ class SignalMeter:
         self._mono = _Moments()
         self._bandwidth = BandwidthMeter()
 
-    def clean(
-        self, block: Float32[np.ndarray, "samples channels"]
-    ) -> Float32[np.ndarray, "samples channels"]:
+    def clean(self, block: Float32[np.ndarray, "samples channels"]) -> Float32[np.ndarray, "samples channels"]:
         """Count rails and damage of the next block; returns it with damaged samples set to 0."""
         with np.errstate(invalid="ignore"):
             magnitude = np.abs(block)
@@ -135,9 +133,7 @@ class SignalMeter:
         self.num_samples += len(block)
         return block
 
-    def add(
-        self, block: Float32[np.ndarray, "samples channels"], mono: Float32[np.ndarray, " samples"]
-    ) -> None:
+    def add(self, block: Float32[np.ndarray, "samples channels"], mono: Float32[np.ndarray, " samples"]) -> None:
         """Add a cleaned block and its down-mix to the levels."""
         self._channels.add(block)
         self._mono.add(mono[:, None])

@@ -124,9 +124,7 @@ class Mono16k:
         """The block as float32 of two dimensions."""
         given = np.asarray(block)
         if given.dtype not in (np.float32, np.int16):
-            raise ValueError(
-                f"block of {given.dtype}; float32 in [-1, 1] or int16 is needed: block.astype('float32')"
-            )
+            raise ValueError(f"block of {given.dtype}; float32 in [-1, 1] or int16 is needed: block.astype('float32')")
         if given.ndim not in (1, 2):
             raise ValueError(f"block of shape {given.shape}; [n] or [n, channels] is needed")
         samples = given[:, None] if given.ndim == 1 else given
@@ -142,15 +140,11 @@ class Mono16k:
         if self._num_channels not in (None, num_channels):
             raise ValueError(f"block of {num_channels} channels after blocks of {self._num_channels}")
         if self._channel is not None and self._channel >= num_channels:
-            choice = (
-                f"{num_channels}: choose 0 to {num_channels - 1}" if num_channels > 1 else "only channel 0"
-            )
+            choice = f"{num_channels}: choose 0 to {num_channels - 1}" if num_channels > 1 else "only channel 0"
             raise ValueError(f"channel {self._channel} asked for, the input has {choice}")
         self._num_channels = num_channels
 
-    def _push_piece(
-        self, block: Float32[np.ndarray, "samples channels"]
-    ) -> Float32[np.ndarray, " samples_16k"]:
+    def _push_piece(self, block: Float32[np.ndarray, "samples channels"]) -> Float32[np.ndarray, " samples_16k"]:
         if self._channel is not None:
             block = block[:, self._channel : self._channel + 1]
         block = self._meter.clean(block)
@@ -204,5 +198,5 @@ def _pieces(
         yield samples[start : start + length]
 
 
-def _joined(pieces: list[Float32[np.ndarray, " samples_16k"]]) -> Float32[np.ndarray, " samples_16k"]:
+def _joined(pieces: list[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, " samples_16k"]:
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, np.float32), *pieces])

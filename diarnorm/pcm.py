@@ -64,9 +64,7 @@ def _mulaw_table() -> Float64[np.ndarray, "256"]:
 def _alaw_table() -> Float64[np.ndarray, "256"]:
     code = np.arange(256, dtype=np.uint8) ^ np.uint8(0x55)
     exponent, mantissa = _segments(code)
-    magnitude = np.where(
-        exponent == 0, mantissa * 16 + 8, (mantissa * 16 + 264) << np.maximum(exponent - 1, 0)
-    )
+    magnitude = np.where(exponent == 0, mantissa * 16 + 8, (mantissa * 16 + 264) << np.maximum(exponent - 1, 0))
     return np.where(code & 0x80, magnitude, -magnitude) / 32768
 
 

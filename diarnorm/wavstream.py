@@ -117,9 +117,7 @@ def _read_format(stream: ByteStream, size: int) -> tuple[Encoding, int, int]:
     return encoding, rate, num_channels
 
 
-def _start_of_data(
-    stream: ByteStream, form: tuple[Encoding, int, int] | None, riff_bytes: int, size: int
-) -> PcmLayout:
+def _start_of_data(stream: ByteStream, form: tuple[Encoding, int, int] | None, riff_bytes: int, size: int) -> PcmLayout:
     if form is None:
         raise stream.error("damaged wav header: the data chunk comes before the format chunk")
     known = _is_true_zero(stream, riff_bytes) if size == 0 else _is_believable(stream, size)

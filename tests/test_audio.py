@@ -85,9 +85,7 @@ def test_an_mp3_without_a_table_of_contents_is_not_shortened_silently(tmp_path: 
         found, reader = read(save(tmp_path, joined))
         assert 20_000 < len(found) <= 48_000
         assert len(reader.warnings) == 1
-        assert (
-            f"bytes are left after {len(found) / 16_000:.3f} s; convert it with: ffmpeg" in reader.warnings[0]
-        )
+        assert f"bytes are left after {len(found) / 16_000:.3f} s; convert it with: ffmpeg" in reader.warnings[0]
     assert read(path)[1].warnings == read(save(tmp_path, data + bytes(128)))[1].warnings == []
 
 

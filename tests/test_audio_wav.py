@@ -38,10 +38,7 @@ BASE = wav16(X)
 
 SUBTYPES = ["PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"]
 FORMATS = [
-    (form, subtype, channels)
-    for form in ("WAV", "WAVEX", "RF64")
-    for subtype in SUBTYPES
-    for channels in (1, 2)
+    (form, subtype, channels) for form in ("WAV", "WAVEX", "RF64") for subtype in SUBTYPES for channels in (1, 2)
 ]
 COMPRESSED = [("WAV", "IMA_ADPCM", 1), ("WAV", "IMA_ADPCM", 2), ("WAV", "MS_ADPCM", 2), ("WAV", "GSM610", 1)]
 

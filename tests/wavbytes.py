@@ -50,9 +50,7 @@ def fmt(tag: int, bits: int, *, rate: int = 16_000, channels: int = 1, extra: by
     )
 
 
-def fmt_extensible(
-    tag: int, bits: int, *, valid: int | None = None, rate: int = 16_000, channels: int = 1
-) -> bytes:
+def fmt_extensible(tag: int, bits: int, *, valid: int | None = None, rate: int = 16_000, channels: int = 1) -> bytes:
     """A format chunk of WAVE_FORMAT_EXTENSIBLE."""
     extra = struct.pack("<HHIH", 22, bits if valid is None else valid, 0, tag) + GUID_TAIL
     return fmt(0xFFFE, bits, rate=rate, channels=channels, extra=extra)
