@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarnorm.activity import ActivityConfig, PieceConfig, cut_pieces, runs_of, speech_activity
-from tests.voices import voice
+from diarnorm.synthetic import voice
 
 
 @pytest.mark.parametrize("noise", [1e-5, 1e-3, 3e-3])

@@ -21,11 +21,11 @@ LEVELS = [
     | {"events", "rttm", "runs", "turns"}
     | {"activity", "speech", "synthetic"},
     {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
-    {"checkpoint", "model", "modelfile"},
+    {"checkpoint", "model"},
     {"data", "stream"},
-    {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog"}
-    | {"bench", "convert", "evaluate", "export", "report", "robustness", "scores"},
-    {"cli", "commands", "live"},
+    {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
+    | {"convert", "evaluate", "export", "report", "robustness", "scores"},
+    {"bench", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

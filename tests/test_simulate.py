@@ -14,8 +14,9 @@ from diarnorm.filters import channel_filters, track_filters
 from diarnorm.planner import SimulatorConfig, plan_conversation
 from diarnorm.simulate import active_level, render, render_tracks
 from diarnorm.speech import CLIPS, Speech, load_speech
+from diarnorm.synthetic import write_tree
 from diarnorm.timebase import FRAME_SAMPLES
-from tests.voices import load_tree, write_tree
+from tests.voices import load_tree
 
 PLAIN_CHANNEL = ChannelConfig(
     level_db=(-26.0, -26.0),
@@ -44,9 +45,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Speech:
 
 
 def plans_of(speech: Speech, config: SimulatorConfig, num: int, duration_s: float = 10.0) -> list[Plan]:
-    return [
-        plan_conversation(speech, config, [9, i], duration_s=duration_s, num_speakers=3) for i in range(num)
-    ]
+    return [plan_conversation(speech, config, [9, i], duration_s=duration_s, num_speakers=3) for i in range(num)]
 
 
 def frame_energy(samples: torch.Tensor | np.ndarray) -> np.ndarray:

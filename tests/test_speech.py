@@ -9,13 +9,15 @@ import pytest
 import soundfile
 
 from diarnorm.speech import CLIPS, SpeechConfig, load_speech
-from tests.voices import FACTORS, RATE, load_tree, write_tree
+from diarnorm.synthetic import write_tree
+from diarnorm.timebase import SAMPLE_RATE
+from tests.voices import FACTORS, load_tree
 
 
 def peak_hz(samples: np.ndarray) -> float:
     """Frequency of the strongest bin of a windowed spectrum."""
     spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
-    return float(spectrum.argmax() * RATE / len(samples))
+    return float(spectrum.argmax() * SAMPLE_RATE / len(samples))
 
 
 def write_manifest(folder: Path, text: str) -> Path:
@@ -37,13 +39,13 @@ def test_samples_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_speed_moves_pitch_and_length(tmp_path: Path) -> None:
     (tmp_path / "tree" / "one").mkdir(parents=True)
-    tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(2 * RATE) / RATE)
-    soundfile.write(tmp_path / "tree" / "one" / "tone.wav", tone, RATE)
+    tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(2 * SAMPLE_RATE) / SAMPLE_RATE)
+    soundfile.write(tmp_path / "tree" / "one" / "tone.wav", tone, SAMPLE_RATE)
     config = SpeechConfig(speed_factors=((17, 20), (1, 1), (23, 20)))
     speech = load_speech(tmp_path / "tree", config=config, cache_dir=tmp_path)
     for factor, (p, q) in enumerate(config.speed_factors):
         samples = speech.utterance(0, factor)
-        assert abs(len(samples) - 2 * RATE * q / p) <= 1
+        assert abs(len(samples) - 2 * SAMPLE_RATE * q / p) <= 1
         assert peak_hz(samples) == pytest.approx(1000 * p / q, abs=1)
 
 
@@ -52,7 +54,7 @@ def test_other_rates_and_channels_become_16_khz_mono(tmp_path: Path) -> None:
     tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(2 * 44_100) / 44_100)
     soundfile.write(tmp_path / "tree" / "one" / "tone.flac", np.stack([tone, tone], axis=1), 44_100)
     speech = load_speech(tmp_path / "tree", config=CLIPS, cache_dir=tmp_path)
-    assert speech.length[0, 0] == 2 * RATE
+    assert speech.length[0, 0] == 2 * SAMPLE_RATE
     assert peak_hz(speech.utterance(0, 0)) == pytest.approx(1000, abs=1)
     assert speech.level[0] == pytest.approx(0.3 / 2**0.5, rel=0.01)
 
@@ -63,8 +65,8 @@ def test_second_load_decodes_nothing_and_a_changed_file_does(tmp_path: Path) -> 
     with mock.patch("soundfile.read", side_effect=AssertionError):
         second = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache")
     np.testing.assert_array_equal(first.samples, second.samples)
-    soundfile.write(tree / "s0" / "0.wav", np.zeros(RATE), RATE)
-    assert load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").length[0, 0] == RATE
+    soundfile.write(tree / "s0" / "0.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
+    assert load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").length[0, 0] == SAMPLE_RATE
 
 
 def test_manifest_gives_split_source_and_gender(tmp_path: Path) -> None:
