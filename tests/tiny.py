@@ -100,7 +100,7 @@ def scripted_memory(num_slots: int, embedding_dim: int = 2, **changes: int | flo
 
 def script(activity: Tensor, embedding: Tensor) -> Tensor:
     """Input of a scripted memory from the activities `[.., slots + 1]` it shall give and the embeddings."""
-    return torch.cat([torch.logit(activity, eps=1e-9), embedding], dim=-1)
+    return torch.cat([torch.logit(activity, eps=1e-7), embedding], dim=-1)
 
 
 def whole_chunks(num_chunks: int) -> st.SearchStrategy[list[int]]:

@@ -1,0 +1,324 @@
+"""Targets of the memory worked out by hand on tiny conversations; gradients through prototypes; the heads."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from diarnorm import losses
+from diarnorm.losses import (
+    Batch,
+    LossConfig,
+    SlotTargets,
+    SpeakerHeads,
+    decode,
+    delayed_births,
+    own_decisions,
+    rollout,
+    slot_loss,
+    training_losses,
+)
+from tests.tiny import make_memory, make_model, noise, script, scripted_memory
+
+AT_ONCE = LossConfig(no_delay=1.0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def tracks(*rows: str) -> Tensor:
+    """Activity `[1, frames, speakers]` from pictures: `#` speaks, `+` for 0.8 of the frame, `.` is silent."""
+    level = {"#": 1.0, "+": 0.8, ".": 0.0}
+    return torch.tensor([[level[sign] for sign in row] for row in rows]).T[None]
+
+
+def assert_targets(targets: SlotTargets, weight: Tensor, target: Tensor, importance: Tensor) -> None:
+    for found, expected in zip(targets, (weight, target, importance), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+# ---- delayed births ---------------------------------------------------------------------------------------
+
+
+def assert_births_by_hand(births: Callable[..., SlotTargets]) -> None:
+    """Two speakers who enter at once: a slot counts from the frame after the birth, until then the newcomer does."""
+    activity = tracks("##.#..", ".###+.")
+    assert_targets(
+        births(activity, AT_ONCE, generator()),
+        weight=tracks("#.....", "..#.+."),  # alone; overlap enters no slot
+        target=tracks("##.#..", ".###+.", "###..."),  # the newcomer: anyone who speaks and has no slot
+        importance=tracks(".#####", "...###", "######"),
+    )
+
+
+def test_births_at_once_by_hand() -> None:
+    assert_births_by_hand(delayed_births)
+
+
+@pytest.mark.parametrize("field", SlotTargets._fields)
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_a_shift_by_one_frame_is_noticed(field: str, shift: int) -> None:
+    def shifted(*args: object) -> SlotTargets:
+        targets = delayed_births(*args)  # pyright: ignore[reportArgumentType]
+        return targets._replace(**{field: getattr(targets, field).roll(shift, dims=1)})
+
+    with pytest.raises(AssertionError):
+        assert_births_by_hand(shifted)
+
+
+def test_swapped_slots_are_noticed() -> None:
+    with pytest.raises(AssertionError):
+        assert_births_by_hand(lambda activity, *rest: delayed_births(activity.flip(-1), *rest))
+
+
+def test_a_delay_is_counted_in_exclusive_speech() -> None:
+    activity = torch.zeros(400, 60, 2)
+    activity[:, 10:50, 0] = 1.0
+    activity[:, 20:30, 1] = 1.0  # ten of the forty frames are overlapped
+    targets = delayed_births(activity, LossConfig(no_delay=0.0, delay_frames=5.0), generator())
+    fed = targets.weight[..., 0] > 0
+    assert not fed[:, :10].any()
+    assert not fed[:, 20:30].any()
+    first = fed.int().argmax(dim=1)[fed.any(dim=1)]
+    heard = torch.where(first >= 30, first - 20, first - 10)
+    assert heard.float().mean() == pytest.approx(4.4, abs=0.6)  # whole frames of an exponential with mean 5
+    for row, start in enumerate(fed.int().argmax(dim=1).tolist()):
+        if fed[row].any():
+            expected = [t for t in range(start, 50) if not 20 <= t < 30]
+            assert fed[row].nonzero()[:, 0].tolist() == expected
+    newcomer, occupied = targets.target[..., -1], targets.importance[..., 0] > 0
+    assert torch.equal(newcomer[:, 30:50] > 0, ~occupied[:, 30:50])
+
+
+def test_a_share_of_speakers_enters_at_once() -> None:
+    activity = torch.ones(1, 3, 1).expand(2000, -1, -1)
+    targets = delayed_births(activity, LossConfig(no_delay=0.33, delay_frames=1e6), generator())
+    assert (targets.weight[:, 0, 0] > 0).float().mean() == pytest.approx(0.33, abs=0.03)
+
+
+def test_delays_are_a_function_of_the_generator() -> None:
+    activity = (noise(4, 80, 3) > 0.8).float()
+    first, second, other = (delayed_births(activity, LossConfig(), generator(seed)) for seed in (1, 1, 2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not torch.equal(first.weight, other.weight)
+
+
+# ---- own decisions ----------------------------------------------------------------------------------------
+
+
+def test_own_decisions_by_hand() -> None:
+    activity = tracks("#######", ".......")
+    births = delayed_births(activity, AT_ONCE, generator())
+    config = LossConfig(no_delay=1.0, seed_frames=2.0)
+    #                     the first two frames come from the reference; then what the model said
+    said = torch.tensor([[0.9, 0, 0], [0, 0, 0], [0.7, 0, 0], [0.4, 0, 0], [0.9, 0.5, 0], [0.9, 0, 0], [0.1, 0.9, 0]])
+    targets = own_decisions(torch.logit(said, eps=1e-7)[None], births, activity, 0.5, config)
+    assert_targets(
+        targets,
+        weight=torch.tensor([[1, 0], [1, 0], [0.7, 0], [0, 0], [0, 0], [0.9, 0], [0, 0]])[None],
+        target=tracks("#######", ".......", "#......"),
+        importance=tracks(".######", ".......", "#######"),
+    )
+
+
+def test_own_decisions_wait_for_the_birth() -> None:
+    activity, config = torch.ones(50, 30, 1), LossConfig(no_delay=0.0, seed_frames=3.0)
+    births = delayed_births(activity, config, generator())
+    targets = own_decisions(torch.full((50, 30, 2), 9.0) * torch.tensor([1, -1]), births, activity, 0.5, config)
+    assert torch.equal(targets.weight > 0, births.weight > 0)
+    assert (targets.weight[births.weight.cumsum(dim=1) > 3] < 1).all()
+
+
+# ---- rollout ----------------------------------------------------------------------------------------------
+
+
+def rolled_out(said: Tensor, activity: Tensor, config: LossConfig) -> SlotTargets:
+    """Targets after a rollout in which the memory says `said [1, frames, slots + 1]`."""
+    memory = scripted_memory(said.shape[2] - 1, confirm_frames=2.0)
+    h = script(said, torch.ones(*said.shape[:2], 2))
+    return rollout(memory, h, activity, config)
+
+
+def assert_rollout_by_hand(run: Callable[..., SlotTargets]) -> None:
+    """Slot 0 is speaker 1's, slot 1 a phantom, slot 2 speaker 1's second, slot 3 speaker 0's."""
+    activity = tracks("......##.#", "##..##..#.")
+    said = tracks("##........", "..##......", "....##....", "......##..", "..........")
+    config = LossConfig(phantom=0.3)
+    importance = tracks(".#########", "...#######", ".....#####", ".......###", "##########")
+    importance[..., 1:3] *= 0.3
+    assert_targets(
+        run(said, activity, config),
+        weight=tracks("##........", "..##......", "....##....", "......##.."),
+        target=tracks("##..##..#.", "..........", "..........", "......##.#", "#.....#..."),
+        importance=importance,
+    )
+
+
+def test_rollout_by_hand() -> None:
+    assert_rollout_by_hand(rolled_out)
+
+
+def test_order_of_the_speakers_does_not_matter() -> None:
+    assert_rollout_by_hand(lambda said, activity, config: rolled_out(said, activity.flip(-1), config))
+
+
+def test_rollout_check_notices_mutants() -> None:
+    with pytest.raises(AssertionError):
+        assert_rollout_by_hand(lambda said, activity, config: rolled_out(said, activity.roll(1, dims=1), config))
+    with pytest.raises(AssertionError):
+        assert_rollout_by_hand(lambda said, activity, config: rolled_out(said, activity[..., :1], config))
+    with pytest.raises(AssertionError):
+        assert_rollout_by_hand(lambda said, activity, _: rolled_out(said, activity, LossConfig(phantom=1.0)))
+
+
+def test_a_slot_founded_by_half_a_speaker_is_a_phantom() -> None:
+    targets = rolled_out(tracks("####", "...."), tracks("#..."), LossConfig())
+    assert not targets.target[..., 0].any()
+    assert targets.importance[0, 1, 0] == pytest.approx(LossConfig().phantom)
+    assert torch.equal(targets.target[..., -1], tracks("#...")[..., 0])  # nobody holds the speaker
+
+
+def test_rollout_leaves_the_mode_and_the_gradients_alone() -> None:
+    memory = make_memory().train()
+    targets = rollout(memory, noise(2, 9, 32).requires_grad_(), (noise(2, 9, 3) > 0).float(), LossConfig())
+    assert memory.training
+    assert not any(tensor.requires_grad for tensor in targets)
+
+
+def test_rollout_of_silence_has_one_slot() -> None:
+    targets = rolled_out(tracks("....", "...."), tracks("....", "...."), LossConfig())
+    assert_targets(targets, tracks("...."), tracks("....", "...."), tracks("....", "####"))
+
+
+# ---- losses -----------------------------------------------------------------------------------------------
+
+
+def test_slot_loss_is_weighted_cross_entropy_per_frame() -> None:
+    logits, target = noise(2, 5, 3), (noise(2, 5, 3, seed=1) > 0).float()
+    importance = noise(2, 5, 3, seed=2).abs()
+    p = logits.double().sigmoid()
+    expected = -(importance * (target * p.log() + (1 - target) * (1 - p).log())).sum() / 10
+    found = slot_loss(logits, SlotTargets(target, target, importance))
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def past_gradients(build: Callable[..., Tensor]) -> Tensor:
+    """Gradient at each frame of a loss on the last frame's first slot."""
+    memory, h = make_memory(), noise(1, 12, 32).requires_grad_()
+    weight = torch.zeros(1, 12, 2)
+    weight[:, 2:6, 0] = weight[:, 6:8, 1] = 1.0
+    build(memory, h, weight)[0, -1, 0].backward()
+    assert h.grad is not None
+    assert memory.embed.weight.grad is not None
+    return h.grad[0].abs().sum(dim=1)
+
+
+def test_gradient_reaches_the_frames_that_built_the_prototypes() -> None:
+    reached = (past_gradients(decode) > 0).tolist()
+    assert reached == [2 <= t < 8 or t == 11 for t in range(12)]
+
+
+def test_gradient_check_notices_detached_prototypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = losses.prototypes
+    monkeypatch.setattr(losses, "prototypes", lambda e, weight: original(e.detach(), weight))
+    assert (past_gradients(decode) > 0).tolist() == [t == 11 for t in range(12)]
+
+
+def test_no_gradient_flows_into_frames_that_come_later() -> None:
+    memory, h = make_memory(), noise(1, 12, 32).requires_grad_()
+    decode(memory, h, torch.ones(1, 12, 2) * 0.5)[0, 4].sum().backward()
+    assert h.grad is not None
+    assert not h.grad[0, 5:].any()
+
+
+# ---- heads and the whole objective ------------------------------------------------------------------------
+
+
+def test_margin_softmax_by_hand() -> None:
+    heads, config = SpeakerHeads(4, 3), LossConfig(margin=0.2, scale=10.0)
+    e, labels = F.normalize(noise(5, 4), dim=-1), torch.tensor([0, 1, 2, 1, 0])
+    terms = []
+    for vector, label in zip(e, labels.tolist(), strict=True):
+        cosine = [(vector @ c / c.norm()).item() - 0.2 * (i == label) for i, c in enumerate(heads.classes)]
+        terms.append(math.log(sum(math.exp(10 * c) for c in cosine)) - 10 * cosine[label])
+    assert heads(e, labels, None, config)["speaker"].item() == pytest.approx(sum(terms) / 5, rel=1e-5)
+
+
+def test_teacher_rows_of_zeros_say_nothing() -> None:
+    heads, e = SpeakerHeads(4, 3, teacher_dim=6), F.normalize(noise(3, 4), dim=-1)
+    assert heads.teacher is not None
+    labels, teacher = torch.tensor([0, 1, 2]), noise(3, 6)
+    teacher[1] = 0.0
+    cosine = F.cosine_similarity(heads.teacher(e), teacher, dim=-1)
+    found = heads(e, labels, teacher, LossConfig())["teacher"].item()
+    assert found == pytest.approx(1 - (cosine[0] + cosine[2]).item() / 2, rel=1e-5)
+    assert heads(e, labels, torch.zeros(3, 6), LossConfig())["teacher"] == 0
+
+
+def make_batch(num_frames: int = 26) -> Batch:
+    """Two conversations of two of five speakers; the second speaker of the second row is not there."""
+    activity = torch.zeros(2, num_frames, 2)
+    activity[:, 2:12, 0] = activity[0, 9:20, 1] = 1.0
+    source = torch.where(activity.sum(dim=-1) == 1, 1, -1)
+    classes = torch.tensor([[0, 3], [4, -1]])
+    return Batch(9 + 2 * noise(2, 8 * num_frames, 80), activity, classes, source)
+
+
+def all_losses(*, free_running: bool, seed: int = 0, batch: Batch | None = None) -> tuple[dict, torch.nn.Module]:
+    torch.manual_seed(0)
+    model, heads = make_model().train(), SpeakerHeads(8, 5, teacher_dim=6)
+    found = training_losses(
+        model,
+        heads,
+        make_batch() if batch is None else batch,
+        LossConfig(),
+        chunk=4,
+        free_running=free_running,
+        generator=generator(seed),
+        teacher=noise(2, 6),
+    )
+    return found, torch.nn.ModuleList([model, heads])
+
+
+@pytest.mark.parametrize("free_running", [False, True])
+def test_every_parameter_is_trained(free_running: bool) -> None:
+    found, modules = all_losses(free_running=free_running)
+    assert set(found) == {"births", "own", "speech", "speaker", "teacher"}
+    assert all(value.isfinite() and value > 0 for value in found.values())
+    torch.stack(list(found.values())).sum().backward()
+    for name, parameter in modules.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), name
+
+
+def test_losses_are_a_function_of_the_generator() -> None:
+    (first, _), (second, _), (other, _) = (all_losses(free_running=False, seed=s) for s in (1, 1, 2))
+    assert {k: v.item() for k, v in first.items()} == {k: v.item() for k, v in second.items()}
+    assert first["births"] != other["births"]
+
+
+def test_a_batch_without_speech_trains() -> None:
+    batch = make_batch()
+    silent = batch._replace(activity=torch.zeros_like(batch.activity))
+    found, modules = all_losses(free_running=True, batch=silent)
+    assert set(found) == {"births", "own", "speech"}
+    torch.stack(list(found.values())).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in modules.parameters())
+
+
+def test_speech_loss_counts_nobody_one_and_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    original = F.cross_entropy
+
+    def spy(logits: Tensor, target: Tensor) -> Tensor:
+        seen.append(target)
+        return original(logits, target)
+
+    monkeypatch.setattr(F, "cross_entropy", spy)
+    all_losses(free_running=False)
+    assert seen[0].view(2, 24)[0].tolist() == [0] * 2 + [1] * 7 + [2] * 3 + [1] * 8 + [0] * 4
