@@ -43,7 +43,7 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement={self.placement!r} is not known: choose one of {', '.join(PLACEMENTS)}")
-        if self.dim % (2 * self.num_heads):
+        if self.num_heads < 1 or self.dim % (2 * self.num_heads):
             raise ValueError(f"dim={self.dim} must be a multiple of 2 * num_heads = {2 * self.num_heads}")
 
 

@@ -29,9 +29,11 @@ class DevelopmentSet:
     FIGURES = ("der", "miss", "false_alarm", "confusion", "merged", "count_error", "phantoms")
 
     @classmethod
-    def simulated(cls, speech: Speech, num: int, duration_s: float, clips: Speech | None = None) -> "DevelopmentSet":
-        """Conversations of held-out speakers; the same for every run."""
-        fixed = fixed_set(speech, num, SEED, duration_s=duration_s, clips=clips)
+    def simulated(
+        cls, speech: Speech, num: int, duration_s: float, clips: Speech | None = None, seed: int = SEED
+    ) -> "DevelopmentSet":
+        """`num` conversations of held-out speakers; the same for every run."""
+        fixed = fixed_set(speech, num, seed, duration_s=duration_s, clips=clips)
         mel = fbank_offline(fixed.samples)
         whole = mel.shape[1] // (MELS_PER_FRAME * CHUNK) * MELS_PER_FRAME * CHUNK
         end = frames_to_samples(whole // MELS_PER_FRAME) / 16_000
@@ -42,16 +44,16 @@ class DevelopmentSet:
         return cls(mel[:, :whole].half(), reference)
 
     @torch.no_grad()
-    def run(self, model: Model) -> MemoryOutput:
-        """Free-running activity of every recording."""
+    def encode(self, model: Model) -> Tensor:
+        """Encoder output `[recordings, frames, dim]`."""
         mel, _ = model.frontend(self.mel.float())
         h, _ = model.encoder(mel, chunk=CHUNK)
-        output, _ = model.memory(h)
-        return output
+        return h
 
     def evaluate(self, model: Model, config: TurnConfig | None = None) -> dict[str, float]:
         """DER and its parts in % of speech, DER with all labels merged, count error, phantom slots per recording."""
-        output = self.run(model)
+        with torch.no_grad():
+            output, _ = model.memory(self.encode(model))
         return self.score(output, config if config is not None else TurnConfig())
 
     def score(self, output: MemoryOutput, config: TurnConfig) -> dict[str, float]:
@@ -65,7 +67,8 @@ class DevelopmentSet:
         born = (occupied[:, 1:] & ~occupied[:, :-1]).sum()
         speakers = sum(file.num_reference_speakers for file in result.files)
         rates = [100 * seconds / pooled.speech_s for seconds in parts]
-        return dict(zip(self.FIGURES, [*rates, result.mean_count_error, (born - speakers) / len(activity)], strict=True))
+        phantoms = (born - speakers) / len(activity)
+        return dict(zip(self.FIGURES, [*rates, result.mean_count_error, phantoms], strict=True))
 
 
 def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig) -> list[Turn]:

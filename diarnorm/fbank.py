@@ -24,7 +24,7 @@ from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, MELS_PER_FRAME, NUM_ME
 FFT_SIZE = 512
 CONTEXT_SAMPLES = WINDOW_SAMPLES - HOP_SAMPLES
 BLOCK_SAMPLES = 25 * FRAME_SAMPLES
-"""Audio per inner step of a long call: its windows stay in the processor's cache, five times faster than all at once."""
+"""Audio per inner step of a long call: its windows stay in the cache, five times faster than all at once."""
 INT16_SCALE = 32768.0
 PREEMPHASIS = 0.97
 LOW_HZ = 20.0
@@ -84,7 +84,7 @@ class Fbank(nn.Module):
         """
         batch_size, num_samples = samples.shape
         if num_samples % FRAME_SAMPLES:
-            raise ValueError(f"fbank takes whole frames of {FRAME_SAMPLES} samples, got {num_samples} samples: pad or re-block")
+            raise ValueError(f"fbank takes whole frames of {FRAME_SAMPLES} samples, got {num_samples}: pad or re-block")
         if state is None:
             state = self.init_state(batch_size)
         padded = torch.cat([state.samples, samples * INT16_SCALE], dim=1)

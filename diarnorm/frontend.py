@@ -72,12 +72,11 @@ class FrontEnd(nn.Module):
         valid: Bool[Tensor, "batch mel_frames"] | None = None,
     ) -> tuple[Float[Tensor, "batch mel_frames 80"], FrontEndState]:
         """Normalised mel frames; those that are not `valid` become 0, the neutral value, and do not move the state."""
-        if state is None:
-            state = self.init_state(mel.shape[0])
+        state = self.init_state(mel.shape[0]) if state is None else state
         if valid is not None:
             mel = torch.where(valid[..., None], mel, self.config.floor)
-        mel = mel.clamp(min=self.config.floor)
-        normalised, state = getattr(self, f"_{self.config.kind}")(mel, state)
+        kinds = {"none": self._none, "ema": self._ema, "frame": self._frame, "pcen": self._pcen}
+        normalised, state = kinds[self.config.kind](mel.clamp(min=self.config.floor), state)
         if valid is not None:
             normalised = torch.where(valid[..., None], normalised, 0.0)
         return normalised, state
@@ -102,7 +101,6 @@ class FrontEnd(nn.Module):
 
     def _running_mean(self, values: Tensor, state: FrontEndState) -> tuple[Tensor, FrontEndState]:
         """Running mean at every mel frame: one update per frame, from its mel frames that are not digital silence."""
-        batch_size, num_mel_frames, _ = values.shape
         heard = (values > values.new_tensor(self._silence())).any(dim=-1, keepdim=True).float()
         frames = (values * heard).unflatten(1, (-1, MELS_PER_FRAME)).sum(dim=2)
         shares = heard.unflatten(1, (-1, MELS_PER_FRAME)).sum(dim=2)

@@ -3,8 +3,9 @@
 The memory's recursion is opened for training: given the weights with which frames enter the slots, all prototypes are
 cumulative sums, so every frame is decoded in parallel. Where the weights come from is what matters:
 
-- *delayed births*: each speaker enters the memory from the reference, after a random amount of exclusive speech (none for
-  a third of them, else exponential); until then the newcomer token must fire. One birth becomes many frames of practice.
+- *delayed births*: each speaker enters the memory from the reference, after a random amount of exclusive speech (none
+  for a third of them, else exponential); until then the newcomer token must fire. One birth becomes many frames of
+  practice.
 - *own decisions*: the same, but once a speaker is in, the model's own first-pass decisions feed the prototypes.
 - *rollout*: the memory runs freely, exactly as it does when streaming; each slot is then given to the speaker that
   founded it. Slots founded by no speaker, or by one who already had a slot, must stay silent.
@@ -76,7 +77,7 @@ class SpeakerHeads(nn.Module):
         teacher: Float[Tensor, "rows teacher"] | None,
         config: LossConfig,
     ) -> dict[str, Tensor]:
-        """Additive-margin softmax (F. Wang et al., 2018) and mean cosine distance; a teacher row of zeros says nothing."""
+        """Additive-margin softmax (F. Wang et al., 2018), mean cosine distance; a teacher row of zeros says nothing."""
         cosine = embedding @ F.normalize(self.classes, dim=-1).T
         margin = F.one_hot(labels, cosine.shape[1]) * config.margin
         losses = {"speaker": F.cross_entropy(config.scale * (cosine - margin), labels)}
@@ -116,7 +117,9 @@ def delayed_births(
     return with_newcomer(weight, activity, activity)
 
 
-def own_decisions(logits: Tensor, births: SlotTargets, activity: Tensor, floor: float, config: LossConfig) -> SlotTargets:
+def own_decisions(
+    logits: Tensor, births: SlotTargets, activity: Tensor, floor: float, config: LossConfig
+) -> SlotTargets:
     """The same births, then fed by the decisions in `logits`."""
     weight = exclusive(logits.detach().sigmoid())[..., :-1]
     weight = torch.where(weight >= floor, weight, 0.0)
@@ -126,7 +129,7 @@ def own_decisions(logits: Tensor, births: SlotTargets, activity: Tensor, floor: 
 
 
 def with_newcomer(weight: Tensor, target: Tensor, activity: Tensor, phantom: float = 1.0) -> SlotTargets:
-    """Targets of slots that hold `target` when occupied, and of the newcomer's token: anyone active and not in a slot."""
+    """Targets of slots that hold `target` when occupied, and of the newcomer's token: anyone active outside a slot."""
     occupied = (weight.cumsum(dim=1) - weight) > 0
     outside = (activity * ~occupied).amax(dim=-1, keepdim=True)
     importance = torch.cat([occupied.float() * phantom, torch.ones_like(outside)], dim=-1)
@@ -134,7 +137,9 @@ def with_newcomer(weight: Tensor, target: Tensor, activity: Tensor, phantom: flo
 
 
 @torch.no_grad()
-def rollout(memory: SpeakerMemory, h: Tensor, activity: Tensor, config: LossConfig, founding: float = 12.0) -> SlotTargets:
+def rollout(
+    memory: SpeakerMemory, h: Tensor, activity: Tensor, config: LossConfig, founding: float = 12.0
+) -> SlotTargets:
     """Let the memory run freely and give each slot to the speaker heard in its first `founding` frames."""
     training = memory.training
     output, _ = memory.eval()(h)

@@ -1,9 +1,10 @@
 """Speaker memory: frames in, activity of every slot out; O(1) state however long the recording.
 
 A slot keeps a sum of unit-norm frame embeddings, a count of the frames in it, and the time it was last heard. A frame
-adds to a slot by its exclusive weight `w_s = a_s * prod_{j != s}(1 - a_j)`. The sum is a capped mean: beyond `cap_frames`
-it forgets as fast as it learns, so it neither freezes nor drifts away. Slots share all weights and attend to one another;
-permuting occupied slots permutes the output, and a model trained with few speakers runs with many.
+adds to a slot by its exclusive weight `w_s = a_s * prod_{j != s}(1 - a_j)`. The sum is a capped mean: beyond
+`cap_frames` it forgets as fast as it learns, so it neither freezes nor drifts away. Slots share all weights and
+attend to one another; permuting occupied slots permutes the output, and a model trained with few speakers runs with
+many.
 
 One learned newcomer token sits in the first free slot. When it fires, the slot is occupied from the next frame on. An
 occupant is confirmed once its count reaches `confirm_frames`; one that has not been heard for `drop_frames` before that
@@ -49,7 +50,7 @@ class MemoryState(NamedTuple):
     """State per slot, and the number of frames heard. The last slot is never occupied: it holds the overflow."""
 
     total: Float[Tensor, "batch slots embedding"]
-    count: Float[Tensor, "batch slots"]
+    count: Float[Tensor, "batch slots"]  # pyright: ignore[reportIncompatibleMethodOverride]
     seen: Int[Tensor, "batch slots"]
     frame: Int[Tensor, " batch"]
 
@@ -59,7 +60,7 @@ class MemoryOutput(NamedTuple):
     Per frame: activity of a newcomer for whom no slot was free."""
 
     activity: Float[Tensor, "batch frames slots"]
-    count: Float[Tensor, "batch frames slots"]
+    count: Float[Tensor, "batch frames slots"]  # pyright: ignore[reportIncompatibleMethodOverride]
     weight: Float[Tensor, "batch frames slots"]
     overflow: Float[Tensor, "batch frames"]
 
@@ -110,8 +111,8 @@ class SlotDecoder(nn.Module):
         count: Float[Tensor, "*rows slots"],
         newcomer: Bool[Tensor, "*rows slots"],
     ) -> Float[Tensor, "*rows slots"]:
-        """Logit of every slot. `frame` has gone through `from_frame`; slots that are neither occupied nor the newcomer's
-        get a large negative logit."""
+        """Logit of every slot. `frame` has gone through `from_frame`; slots that are neither occupied nor the
+        newcomer's get a large negative logit."""
         *rows, slots, _ = prototype.shape
         known = count > 0
         present = (known | newcomer).reshape(-1, slots)
@@ -170,7 +171,8 @@ class SpeakerMemory(nn.Module):
         slots = state.count.shape[1]
         stacked = torch.stack(steps, dim=2) if steps else h.new_zeros(3, batch, 0, slots)
         placed, overflow = stacked.split([slots - 1, 1], dim=-1)
-        return MemoryOutput(*placed.unbind(0), overflow[0, ..., 0]), state
+        activity, count, weight = placed.unbind(0)
+        return MemoryOutput(activity, count, weight, overflow[0, ..., 0]), state
 
     def _step(self, e: Tensor, context: Tensor, here: Tensor, state: MemoryState) -> tuple[Tensor, Tensor, MemoryState]:
         newcomer = first_free(state.count)

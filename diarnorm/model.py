@@ -64,8 +64,8 @@ class Model(nn.Module):
     ) -> tuple[MemoryOutput, ModelState]:
         """Activity for whole chunks of `chunk` frames of samples in [-1, 1] at 16 kHz.
 
-        `num_valid` says how many samples of each row belong to the recording (all, when None): mel frames beyond that are
-        the front end's neutral value, frames without any such mel frame are invalid.
+        `num_valid` says how many samples of each row belong to the recording (all, when None): mel frames beyond that
+        are the front end's neutral value, frames without any such mel frame are invalid.
         """
         batch, num_samples = samples.shape
         state = self.init_state(batch) if state is None else state

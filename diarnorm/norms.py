@@ -8,6 +8,9 @@ Sources: S. Ioffe and C. Szegedy, "Batch Normalization", 2015; J. L. Ba et al., 
 B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", 2019.
 """
 
+# pyright: reportIncompatibleMethodOverride=false
+# (torch's norms take `input`; ours take `x` and `valid`)
+
 from typing import Any
 
 import torch
@@ -29,7 +32,7 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
         wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)  # pyright: ignore[reportOperatorIssue]
         return (wide * scale * self.weight.float()).to(x.dtype)
 
 
@@ -41,7 +44,8 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
-        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).to(x.dtype)
+        weight, bias = self.weight.float(), self.bias.float()
+        return F.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -63,7 +67,8 @@ class BatchNorm(nn.BatchNorm1d):
         return ((wide - mean) * scale + self.bias.float()).to(x.dtype)
 
     def _running_statistics(self) -> tuple[Tensor, Tensor]:
-        assert self.running_mean is not None and self.running_var is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
         return self.running_mean, self.running_var
 
     def _batch_statistics(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -83,7 +88,8 @@ class BatchNorm(nn.BatchNorm1d):
         running_mean, running_var = self._running_statistics()
         accept = (count >= 2) & mean.isfinite().all() & var.isfinite().all()
         unbiased = var * count / (count - 1).clamp(min=1)
-        assert self.momentum is not None and self.num_batches_tracked is not None
+        assert self.momentum is not None
+        assert self.num_batches_tracked is not None
         running_mean.copy_(torch.where(accept, torch.lerp(running_mean, mean, self.momentum), running_mean))
         running_var.copy_(torch.where(accept, torch.lerp(running_var, unbiased, self.momentum), running_var))
         self.num_batches_tracked += accept.squeeze().long()
@@ -92,7 +98,7 @@ class BatchNorm(nn.BatchNorm1d):
 class NoNorm(nn.Identity):
     """No normalisation, with the common signature."""
 
-    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Return `x`."""
         return x
 
@@ -123,7 +129,7 @@ class _SumOverProcesses(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return _sum_over_processes(gradient)
 
 

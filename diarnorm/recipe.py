@@ -4,10 +4,12 @@ A recipe is a folder with `recipe.yaml`: one that travels with the package, by n
 Hydra ends here: below, configuration is dataclasses.
 """
 
+import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,9 @@ Trains a model. recipe=base is the shipped model's, recipe=smoke tries everythin
   diarnorm train recipe=smoke
   diarnorm train recipe=base norm=layer data.speech=corpus/utterances.tsv
   diarnorm train -m norm=rms,layer,batch train.seed=0,1,2
-Groups: norm=rms|layer|batch|none, frontend=none|ema|frame|pcen. `diarnorm train --cfg job` shows every key with its value.
-Values with commas, = or spaces: 'data.speech="/data/a=b,c"'. The outcome goes to runs/RECIPE/CHANGES; the same command
-goes on where a run stopped."""
+Groups: norm=rms|layer|batch|none, frontend=none|ema|frame|pcen. `diarnorm train --cfg job` shows every key with its
+value. Values with commas, = or spaces: 'data.speech="/data/a=b,c"'. The outcome goes to runs/RECIPE/CHANGES; the same
+command goes on where a run stopped."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,7 +78,7 @@ def _run_hydra(folder: Path, arguments: list[str]) -> None:
 
 
 def _schema() -> Any:
-    """`RunConfig` as OmegaConf's typed configuration. Frozen dataclasses arrive read-only, which recipes could not override."""
+    """`RunConfig` as OmegaConf's typed configuration, unlocked: frozen dataclasses arrive read-only."""
     from omegaconf import DictConfig, OmegaConf
 
     from diarnorm.runconfig import RunConfig
@@ -111,7 +113,7 @@ def train(config: Any) -> dict[str, float]:
 
 
 def _absolute_paths(run: Any, folder: Path) -> Any:
-    """Relative paths mean the folder in which the command was typed; synthetic voices are made where they are missing."""
+    """Relative paths mean the folder in which the command was typed; missing synthetic voices are made."""
     from diarnorm.synthetic import write_tree
     from diarnorm.train import default_cache_dir
 
@@ -127,10 +129,25 @@ def _absolute_paths(run: Any, folder: Path) -> Any:
 
 
 def _one_sentence(error: Exception) -> str:
-    """The first telling line of an error, with the cause that Hydra wraps."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = error.__cause__
-    if cause is not None and str(cause).splitlines()[:1] != lines[:1]:
-        lines += [line.strip() for line in str(cause).splitlines()[:1]]
-    options = [line for line in lines if "vailable options" in line or "Did you mean" in line]
-    return " ".join([lines[0], *options]) if lines else type(error).__name__
+    """An error of Hydra, OmegaConf or ours without advice that does not fit this command, with the nearest fix."""
+    advice = ("set the environment", "To append to your", "full_key", "object_type", "reference_type", "Config search")
+    text = f"{error}\n{error.__cause__ or ''}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = [line.rstrip(".") for line in dict.fromkeys(lines) if not line.startswith((*advice, "provider=", "schema="))]
+    return "; ".join(kept[:8]) + _nearest_key(text)
+
+
+def _nearest_key(text: str) -> str:
+    """What a key that does not exist may have meant."""
+    wrong = re.search(r"Could not override '([^']+)'", text)
+    if wrong is None:
+        return ""
+    from diarnorm.runconfig import RunConfig
+
+    near = difflib.get_close_matches(wrong[1], _keys(asdict(RunConfig())), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _keys(values: dict[str, Any], prefix: str = "") -> list[str]:
+    nested = (_keys(v, f"{prefix}{k}.") if isinstance(v, dict) else [f"{prefix}{k}"] for k, v in values.items())
+    return [key for keys in nested for key in keys]

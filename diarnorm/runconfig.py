@@ -8,6 +8,7 @@ from diarnorm.losses import LossConfig
 from diarnorm.model import ModelConfig
 from diarnorm.norms import NORMS
 from diarnorm.planner import SimulatorConfig
+from diarnorm.timebase import frames_to_seconds
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A whole run."""
+    """A whole run. Values out of range are refused with their key, before anything is read.
+
+    Raises ValueError for the first of them.
+    """
 
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -68,19 +72,75 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        check_range("model.encoder.eps", self.model.encoder.eps, low=0.0)
-        check_range("train.learning_rate", self.train.learning_rate, low=0.0)
-        check_range("train.num_steps", self.train.num_steps, low=0)
-        for key, norm in (("norm", self.model.encoder.norm), ("conv_norm", self.model.encoder.conv_norm)):
+        self._check_model()
+        self._check_train()
+        self._check_data()
+
+    def _check_model(self) -> None:
+        encoder, memory = self.model.encoder, self.model.memory
+        for key, norm in (("norm", encoder.norm), ("conv_norm", encoder.conv_norm)):
             if norm not in NORMS and not (key == "conv_norm" and norm is None):
                 raise ValueError(f"{key}={norm} is not known: choose one of {', '.join(NORMS)}")
+        check_range("model.encoder.eps", encoder.eps, above=0)
+        for name in ("dim", "num_blocks", "num_heads", "ff_factor", "kernel_size"):
+            check_range(f"model.encoder.{name}", getattr(encoder, name), low=1)
+        check_range("model.encoder.left_context", encoder.left_context, low=0)
+        for name in ("embedding_dim", "dim", "num_layers", "num_heads", "ff_factor", "num_slots"):
+            check_range(f"model.memory.{name}", getattr(memory, name), low=1)
+        if memory.dim % memory.num_heads:
+            raise ValueError(f"model.memory.dim={memory.dim} must be a multiple of its num_heads={memory.num_heads}")
+        for part, config in (("encoder", encoder), ("memory", memory)):
+            check_range(f"model.{part}.dropout", config.dropout, low=0, high=1)
+
+    def _check_train(self) -> None:
+        t = self.train
+        for name in ("learning_rate", "clip"):
+            check_range(f"train.{name}", getattr(t, name), above=0)
+        for name in ("num_steps", "eval_every", "checkpoint_every", "dev_conversations", "threads"):
+            check_range(f"train.{name}", getattr(t, name), low=1)
+        for name in ("seed", "warmup_steps", "weight_decay", "workers"):
+            check_range(f"train.{name}", getattr(t, name), low=0)
+        for name in ("final_share", "ema_decay", "rollout_share"):
+            check_range(f"train.{name}", getattr(t, name), low=0, high=1)
+        if not t.chunks:
+            raise ValueError("train.chunks is empty: give at least one number of frames")
+        for chunk in t.chunks:
+            check_range("train.chunks", chunk, low=1)
+
+    def _check_data(self) -> None:
+        if not self.data.speech:
+            raise ValueError("data.speech is empty: give a .tsv manifest or a tree with one folder per speaker")
+        longest_s = frames_to_seconds(max(self.train.chunks))
+        why = f", the largest of train.chunks={list(self.train.chunks)}"
+        for number, stage in enumerate(self.data.stages):
+            key = f"data.stages[{number}]"
+            check_range(f"{key}.batch_size", stage.batch_size, low=1)
+            check_range(f"{key}.crop_s", stage.crop_s, low=longest_s, why=why)
+            if not stage.speaker_probabilities or min(stage.speaker_probabilities) < 0:
+                raise ValueError(
+                    f"{key}.speaker_probabilities={stage.speaker_probabilities}: give one or more, from 0 on"
+                )
+            check_range(f"the sum of {key}.speaker_probabilities", sum(stage.speaker_probabilities), above=0)
+        check_range("train.dev_duration_s", self.train.dev_duration_s, low=1)
 
 
-def check_range(key: str, value: float, *, low: float) -> None:
-    """Refuse a number that is not finite and above `low`.
+def check_range(
+    key: str,
+    value: float,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    why: str = "",
+) -> None:
+    """Refuse a number that is not finite, not `above` one bound, below `low` or beyond `high`.
 
     Raises:
-        ValueError: with the key and the value.
+        ValueError: with the key, the value and the bounds.
     """
-    if not (math.isfinite(value) and value > low):
-        raise ValueError(f"{key}={value} is out of range: give a number above {low:g}")
+    bounds = [f"above {above:g}"] if above is not None else []
+    bounds += [f"of at least {low:g}{why}"] if low is not None else []
+    bounds += [f"of at most {high:g}"] if high is not None else []
+    fits = (above is None or value > above) and (low is None or value >= low) and (high is None or value <= high)
+    if not (math.isfinite(value) and fits):
+        raise ValueError(f"{key}={value} is out of range: give a number {' and '.join(bounds)}")

@@ -18,8 +18,8 @@ from diarnorm.speech import Speech
 def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources dim"]:
     """Unit-norm embeddings per source (`utterance * num_factors + factor`); rows of zeros where there is none.
 
-    `folder` holds `train.npz` for the voices as recorded and, where wanted, `train_0.9.npz` and the like per speed factor,
-    each with `path` (file names) and `embedding` `[utterances, dim]`.
+    `folder` holds `train.npz` for the voices as recorded and, where wanted, `train_0.9.npz` and the like per speed
+    factor, each with `path` (file names) and `embedding` `[utterances, dim]`.
 
     Raises:
         ValueError: no such file in the folder.

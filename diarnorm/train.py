@@ -97,7 +97,7 @@ class Trainer:
         }
         partial = self.checkpoint_path.with_suffix(".part")
         torch.save(state, partial)
-        os.replace(partial, self.checkpoint_path)
+        partial.replace(self.checkpoint_path)
 
     def run(self) -> dict[str, float]:
         """Train to the last step, write `model.safetensors`, and return the last development figures."""
@@ -115,7 +115,8 @@ class Trainer:
                 if self.step % t.checkpoint_every == 0 or last:
                     self.save()
         figures = log.last_figures or self.evaluate()
-        save_checkpoint(self.run_dir / "model.safetensors", Checkpoint(self.averaged_model(), training=self.record(figures)))
+        checkpoint = Checkpoint(self.averaged_model(), training=self.record(figures))
+        save_checkpoint(self.run_dir / "model.safetensors", checkpoint)
         return figures
 
     def record(self, figures: dict[str, float]) -> dict[str, object]:
@@ -213,7 +214,7 @@ def default_cache_dir() -> Path:
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to keep freed memory: returning it after each large tensor costs a training step up to half its time."""
+    """Ask glibc to keep freed memory: returning it after each large tensor costs a step up to half its time."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-4, 0)  # M_MMAP_MAX: large blocks come from the heap, too

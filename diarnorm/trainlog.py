@@ -35,7 +35,7 @@ class TrainingLog:
             self._live.stop()
 
     def add(self, step: int, hours: float, rate: float, losses: dict[str, float], figures: dict[str, float]) -> None:
-        """One finished step: audio hours heard, audio seconds per second, losses, development figures if there are new ones."""
+        """One finished step: audio hours heard, audio seconds per second, losses, new development figures if any."""
         row: dict[str, Any] = {"step": step, "hours": round(hours, 3), "audio_s_per_s": round(rate, 1)}
         row |= {name: round(losses[name], 4) if name in losses else "" for name in LOSSES}
         row |= {name: round(figures[name], 2) if name in figures else "" for name in DevelopmentSet.FIGURES}
@@ -47,7 +47,8 @@ class TrainingLog:
             self._live.update(self._table(row))
         elif figures or step % LINE_EVERY == 0 or step == self.num_steps:
             shown = {name: value for name, value in row.items() if value != ""}
-            print(*(f"{name}={value}" for name, value in shown.items()), f"eta={self._eta(step)}", file=sys.stderr, flush=True)
+            line = " ".join(f"{name}={value}" for name, value in shown.items())
+            print(line, f"eta={self._eta(step)}", file=sys.stderr, flush=True)
 
     def _write(self, row: dict[str, Any]) -> None:
         new = not self.path.exists()
@@ -65,7 +66,8 @@ class TrainingLog:
         return f"{int(left // 3600)}:{int(left % 3600 // 60):02d}"
 
     def _table(self, row: dict[str, Any]) -> Table:
-        table = Table(title=f"step {row['step']} of {self.num_steps}, {row['hours']:.1f} h heard, {self._eta(row['step'])} left")
+        left = self._eta(row["step"])
+        table = Table(title=f"step {row['step']} of {self.num_steps}, {row['hours']:.1f} h heard, {left} left")
         for name in ("audio_s_per_s", *LOSSES):
             table.add_column(name, justify="right")
         table.add_row(*(str(row[name]) for name in ("audio_s_per_s", *LOSSES)))
