@@ -69,8 +69,7 @@ def _stream_sample(
     speed = 1.0 if options.real_time else SPEED if watched else None
     with ExitStack() as stack:
         reader = stack.enter_context(open_audio(path))
-        sink = RttmFile(folder / f"{path.stem}.rttm", legal_name(path.stem))
-        stack.callback(sink.close)
+        sink = stack.enter_context(RttmFile(folder / f"{path.stem}.rttm", legal_name(path.stem)))
         timeline = None
         if watched:
             from diarnorm.live import Timeline

@@ -63,15 +63,18 @@ class Session:
         With `finish_early` what came until then is a whole recording (of a pipe, say) and is finished as one;
         without, only the turns that are final are given.
         """
-        try:
-            for block in interrupts.between(blocks):
-                self._step(lambda block=block: self._stream.push(block))
-        except Interrupted as interrupt:
-            if finish_early:
-                self._step(self._stream.finish)
-            return interrupt
-        self._step(self._stream.finish)
-        return None
+        arriving, interrupt = interrupts.between(blocks), None
+        while True:
+            try:
+                block = next(arriving, None)
+            except Interrupted as signal:
+                interrupt, block = signal, None
+            if block is None:
+                break
+            self._step(lambda block=block: self._stream.push(block))
+        if interrupt is None or finish_early:
+            self._step(self._stream.finish)
+        return interrupt
 
     def _step(self, step: Callable[[], list[Turn]]) -> None:
         started = time.perf_counter()

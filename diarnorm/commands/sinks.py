@@ -3,9 +3,11 @@
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from diarnorm.bytestream import STDIN
@@ -22,10 +24,6 @@ class Sink(Protocol):
 
     def take(self, events: Sequence[Event]) -> None:
         """Write the events, so that they survive the program."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more comes."""
         ...
 
 
@@ -53,9 +51,6 @@ class RttmLines:
             if isinstance(turn, Turn):
                 print(format_turn(turn, self.uri), flush=True)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 class JsonLines:
     """JSON lines on standard output."""
@@ -66,20 +61,18 @@ class JsonLines:
     def take(self, events: Sequence[Event]) -> None:
         """Print starts and turns."""
         for event in events:
-            make = turn_event if isinstance(event, Turn) else start_event
-            self.print_event(make(event, self.uri))  # pyright: ignore[reportArgumentType]
+            is_turn = isinstance(event, Turn)
+            self.print_event(turn_event(event, self.uri) if is_turn else start_event(event, self.uri))
 
     def print_event(self, event: dict[str, Any]) -> None:
         """Print one event."""
         print(json_line(event), flush=True)
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 class RttmFile:
     """An RTTM file that always holds all final turns: in the order of their ends while it grows, and rewritten in
-    the order of their onsets by `close`.
+    the order of their onsets when the context ends. A recording that fails before its first turn leaves no file, since
+    an empty one means that nobody spoke.
 
     Errors: ValueError when the file exists and was not written by this program; OSError with the path.
     """
@@ -107,11 +100,20 @@ class RttmFile:
             self._file.truncate(size)
             raise
 
-    def close(self) -> None:
-        """Put the sorted turns in the place of the file, all at once."""
+    def __enter__(self) -> "RttmFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
-        if self._turns == sorted(self._turns):
-            return
+        if kind is not None and not self._turns:
+            self.path.unlink()
+        elif self._turns != sorted(self._turns):
+            self._replace()
+
+    def _replace(self) -> None:
+        """Put the sorted turns in the place of the file, all at once."""
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         lines = "".join(f"{format_turn(turn, self.uri)}\n" for turn in sorted(self._turns))
         try:
@@ -177,13 +179,15 @@ def recording_names(sources: Sequence[str]) -> list[str]:
     while True:
         names = [names[at] for names, at in zip(choices, level, strict=True)]
         legal = [legal_name(name) for name in names]
-        alike = [i for i, name in enumerate(legal) if legal.count(name) > 1]
+        counts = Counter(legal)
+        alike = [i for i, name in enumerate(legal) if counts[name] > 1]
         if not alike:
             return names
-        for i in alike:
+        longer = [i for i in alike if level[i] + 1 < len(choices[i])]
+        if not longer:
+            raise ValueError(f"{sources[alike[-1]]} is given twice")
+        for i in longer:
             level[i] += 1
-            if level[i] == len(choices[i]):
-                raise ValueError(f"{sources[i]} is given twice")
 
 
 def _possible_names(source: str) -> list[str]:

@@ -141,8 +141,7 @@ class Batch:
         with ExitStack() as stack:
             sinks: list[Sink] = [lines]
             if self.folder is not None:
-                sinks.insert(0, RttmFile(self.folder / f"{name}.rttm", uri))
-                stack.callback(sinks[0].close)
+                sinks.insert(0, stack.enter_context(RttmFile(self.folder / f"{name}.rttm", uri)))
             timeline = None
             if not options.quiet and sys.stderr is not None and sys.stderr.isatty():
                 from diarnorm.live import Timeline
@@ -150,7 +149,8 @@ class Batch:
                 timeline = stack.enter_context(Timeline(name, shares_stdout=stdout_is_terminal()))
             session = Session(name, stream, sinks, timeline)
             interrupt = session.run(reader, interrupts, finish_early=source == STDIN)
-        stopped = [] if interrupt is None else [f"interrupted at {stream.duration_s:.2f} s; what was final is written"]
+        rest = "" if source == STDIN else "; turns that were not final by then are not given"
+        stopped = [] if interrupt is None else [f"interrupted at {stream.duration_s:.2f} s{rest}"]
         self._conclude(session.outcome([*stopped, *reader.warnings]), lines)
         return interrupt
 
