@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float32
 from torch import Tensor
@@ -19,6 +20,9 @@ from diarnorm.planner import SimulatorConfig, plan_conversation
 from diarnorm.simulate import render
 from diarnorm.speech import Speech
 from diarnorm.turns import Turn
+
+NUM_SPEAKERS = (1, 2, 2, 3, 3, 4, 4, 4)
+"""Speakers of the conversations of a development set, in turn."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,7 @@ class SimulatedBatches(Dataset):
         stage = self.stage(step)
         config = replace(self.simulator, speaker_probabilities=stage.speaker_probabilities)
         return [
-            plan_conversation(
-                self.speech, config, [self.seed, step, i], duration_s=stage.crop_s, clips=self.clips
-            )
+            plan_conversation(self.speech, config, [self.seed, step, i], duration_s=stage.crop_s, clips=self.clips)
             for i in range(stage.batch_size)
         ]
 
@@ -114,6 +116,11 @@ class SimulatedBatches(Dataset):
         }
 
 
+def num_with_speech(speech: Speech) -> int:
+    """Speakers in whose utterances speech was found: as many as a conversation can have."""
+    return int(np.count_nonzero(np.diff(speech.speaker_piece)))
+
+
 class FixedSet(NamedTuple):
     """Conversations that never change: their plans, samples and reference turns."""
 
@@ -128,7 +135,7 @@ def fixed_set(
     seed: int,
     *,
     duration_s: float = 60.0,
-    num_speakers: Sequence[int] = (1, 2, 2, 3, 3, 4, 4, 4),
+    num_speakers: Sequence[int] = NUM_SPEAKERS,
     config: SimulatorConfig | None = None,
     clips: Speech | None = None,
 ) -> FixedSet:

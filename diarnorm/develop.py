@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diarnorm.data import fixed_set
+from diarnorm.data import NUM_SPEAKERS, fixed_set, num_with_speech
 from diarnorm.evaluate import score
 from diarnorm.fbank import fbank_offline
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model
 from diarnorm.speech import Speech
-from diarnorm.timebase import MELS_PER_FRAME, frames_to_samples
+from diarnorm.timebase import MELS_PER_FRAME, frames_to_samples, frames_to_seconds
 from diarnorm.turns import Turn, TurnConfig, finish, init_state, step
 
 CHUNK = 12
@@ -26,21 +26,28 @@ class DevelopmentSet:
     mel: Tensor
     reference: dict[str, list[Turn]]
 
-    FIGURES = ("der", "miss", "false_alarm", "confusion", "merged", "count_error", "phantoms")
+    FIGURES = ("der", "miss", "false_alarm", "confusion", "merged", "count_error", "births_found", "phantoms")
 
     @classmethod
     def simulated(
         cls, speech: Speech, num: int, duration_s: float, clips: Speech | None = None, seed: int = SEED
     ) -> "DevelopmentSet":
-        """`num` conversations of held-out speakers; the same for every run."""
-        fixed = fixed_set(speech, num, seed, duration_s=duration_s, clips=clips)
+        """`num` conversations of held-out speakers, up to four in each where there are as many; the same for every run.
+
+        Raises:
+            ValueError: nobody speaks in any of them.
+        """
+        counts = [min(count, num_with_speech(speech)) for count in NUM_SPEAKERS]
+        fixed = fixed_set(speech, num, seed, duration_s=duration_s, num_speakers=counts, clips=clips)
         mel = fbank_offline(fixed.samples)
         whole = mel.shape[1] // (MELS_PER_FRAME * CHUNK) * MELS_PER_FRAME * CHUNK
-        end = frames_to_samples(whole // MELS_PER_FRAME) / 16_000
+        end = frames_to_seconds(whole // MELS_PER_FRAME)
         reference = {
             f"dev{i:03d}": [Turn(t.start, min(t.end, end), t.speaker) for t in turns if t.start < end]
             for i, turns in enumerate(fixed.turns)
         }
+        if not any(reference.values()):
+            raise ValueError(f"nobody speaks in {num} conversation(s) of {duration_s} s: make more, or longer ones")
         return cls(mel[:, :whole].half(), reference)
 
     @torch.no_grad()
@@ -51,7 +58,8 @@ class DevelopmentSet:
         return h
 
     def evaluate(self, model: Model, config: TurnConfig | None = None) -> dict[str, float]:
-        """DER and its parts in % of speech, DER with all labels merged, count error, phantom slots per recording."""
+        """DER and its parts in % of speech, DER with all labels merged, count error, births found in %, and slots
+        occupied beyond the number of speakers per recording."""
         with torch.no_grad():
             output, _ = model.memory(self.encode(model))
         return self.score(output, config if config is not None else TurnConfig())
@@ -67,8 +75,9 @@ class DevelopmentSet:
         born = (occupied[:, 1:] & ~occupied[:, :-1]).sum()
         speakers = sum(file.num_reference_speakers for file in result.files)
         rates = [100 * seconds / pooled.speech_s for seconds in parts]
-        phantoms = (born - speakers) / len(activity)
-        return dict(zip(self.FIGURES, [*rates, result.mean_count_error, phantoms], strict=True))
+        found = sum(min(file.num_reference_speakers, file.num_hypothesis_speakers) for file in result.files)
+        others = [result.mean_count_error, 100 * found / speakers, float(born - speakers) / len(activity)]
+        return dict(zip(self.FIGURES, [*rates, *others], strict=True))
 
 
 def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig) -> list[Turn]:

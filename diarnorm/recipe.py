@@ -18,6 +18,18 @@ from diarnorm.resources import configs_dir, recipes_dir
 SYNTHETIC = "synthetic"
 """Value of `data.speech` that stands for voices made on the spot."""
 PATH_KEYS = ("speech", "clips", "teacher", "cache_dir")
+OPTIONS = ("-m", "--multirun", "--cfg", "--resolve")
+"""What is taken of Hydra's command line beside overrides."""
+SHOWN = ("job", "hydra", "all")
+"""Values of `--cfg`: what part of the configuration to print instead of training."""
+ADVICE = ("set the environment", "To append to your", "full_key", "object_type", "reference_type")
+ADVICE += ("Config search path", "provider=", "schema=", "See https://hydra.cc")
+"""Beginnings of lines in Hydra's errors that do not fit this command."""
+
+
+class JobFailed(BaseException):
+    """Carries what went wrong in a job. No `Exception`: Hydra would report those itself, in lines of its own."""
+
 
 USAGE = """usage: diarnorm train [recipe=NAME|FOLDER] [GROUP=OPTION ...] [KEY=VALUE ...] [-m]
 
@@ -39,8 +51,12 @@ def main(argv: Sequence[str]) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        folder, rest = _split_recipe(argv)
-        _run_hydra(folder, rest)
+        try:
+            folder, rest = _split_recipe(argv)
+            _check_words(rest, folder)
+            _run_hydra(folder, rest)
+        except JobFailed as failed:
+            raise failed.args[0] from None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if "--debug" in argv:
             raise
@@ -61,20 +77,54 @@ def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:
     raise ValueError(f"recipe={name} is neither a recipe ({known}) nor a folder with a recipe.yaml")
 
 
+def _check_words(words: Sequence[str], folder: Path) -> None:
+    """Refuse options that do not exist, and choices that a group does not have, before Hydra is asked."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("-") and word not in OPTIONS:
+            close = difflib.get_close_matches(word, OPTIONS, n=1)
+            hint = f"did you mean {close[0]}?" if close else "options are -m, --cfg job, --help and --debug"
+            raise ValueError(f"unknown option {word}; {hint}")
+        if word == "--cfg" and after not in SHOWN:
+            raise ValueError(f"--cfg {after} is not known: give --cfg and one of {', '.join(SHOWN)}")
+    for group in sorted(path.name for path in configs_dir().iterdir() if path.is_dir()):
+        known = sorted({path.stem for root in (configs_dir(), folder) for path in (root / group).glob("*.yaml")})
+        for word in words:
+            asked = re.fullmatch(rf"\+{{0,2}}{group}=([\w,./-]*)", word)
+            for name in asked[1].split(",") if asked else ():
+                if name not in known:
+                    raise ValueError(f"{group}={name} is not known: choose one of {', '.join(known)}")
+
+
 def _run_hydra(folder: Path, arguments: list[str]) -> None:
     import hydra
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store("schema", node=_schema(), provider="diarnorm")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `main`, which says them in one sentence
-    search = f"hydra.searchpath=[{configs_dir().as_uri()}]"
+    options, overrides = _options_first(arguments)
+    overrides += [f"hydra.searchpath=[{_quoted(str(configs_dir()))}]", f"hydra.job.name={_quoted(folder.name)}"]
+    if not any(word.startswith("hydra/job_logging=") for word in overrides):
+        overrides.append("hydra/job_logging=none")  # no empty log file; warnings still reach the terminal
     before = sys.argv
-    sys.argv = ["diarnorm train", f"--config-dir={folder}", "--config-name=recipe", *arguments, search]
-    sys.argv += [f"hydra.job.name={folder.name}"]
+    sys.argv = ["diarnorm train", *options, f"--config-dir={folder}", "--config-name=recipe", *overrides]
     try:
-        hydra.main(version_base="1.3", config_path=None, config_name=None)(train)()
+        hydra.main(version_base="1.3", config_path=None, config_name=None)(job)()
     finally:
         sys.argv = before
+
+
+def _options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Options with their values, and overrides: Hydra does not take the two in any order."""
+    options: list[str] = []
+    overrides: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        (options if word.startswith("-") or before == "--cfg" else overrides).append(word)
+    return options, overrides
+
+
+def _quoted(text: str) -> str:
+    """`text` in Hydra's grammar, whatever is in it."""
+    return '"' + text.replace('"', '\\"') + '"'
 
 
 def _schema() -> Any:
@@ -94,8 +144,21 @@ def _schema() -> Any:
     return schema
 
 
+def job(config: Any) -> dict[str, float]:
+    """`train` as Hydra calls it: alone, it fails past Hydra; in a sweep Hydra goes on with the next."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    try:
+        return train(config)
+    except Exception as error:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            raise
+        raise JobFailed(error) from error
+
+
 def train(config: Any) -> dict[str, float]:
-    """One job of Hydra: its composed configuration in, the development figures out."""
+    """Train by a configuration that Hydra composed; the development figures."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -104,8 +167,12 @@ def train(config: Any) -> dict[str, float]:
 
     hydra_config = HydraConfig.get()
     if None in (hydra_config.runtime.choices.get("norm"), hydra_config.runtime.choices.get("frontend")):
-        raise ValueError("norm=null and frontend=null are no choices: norm=none and frontend=none leave them out")
-    run = from_plain(RunConfig, OmegaConf.to_container(config, resolve=True))  # pyright: ignore[reportArgumentType]
+        raise ValueError("norm and frontend cannot be removed: norm=none and frontend=none stand for no normalisation")
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    for key in _keys(values):
+        if key not in _keys(asdict(RunConfig())):
+            raise ValueError(f"{key} is no key of a run{_nearest_key(key)}")
+    run = from_plain(RunConfig, values)
     run = _absolute_paths(run, Path(hydra_config.runtime.cwd))
     from diarnorm.train import Trainer
 
@@ -114,38 +181,49 @@ def train(config: Any) -> dict[str, float]:
 
 def _absolute_paths(run: Any, folder: Path) -> Any:
     """Relative paths mean the folder in which the command was typed; missing synthetic voices are made."""
-    from diarnorm.synthetic import write_tree
+    from diarnorm.synthetic import make_corpus
     from diarnorm.train import default_cache_dir
 
     paths = {key: getattr(run.data, key) for key in PATH_KEYS}
     if paths["speech"] == SYNTHETIC:
-        tree = default_cache_dir() / "synthetic"
-        for split, speakers in (("train", 8), ("dev", 4)):
-            if not (tree / split).exists():
-                write_tree(tree / split, num_speakers=speakers)
-        paths["speech"] = str(tree)
-    absolute = {key: str((folder / value).resolve()) for key, value in paths.items() if value is not None}
+        paths["speech"] = str(make_corpus(default_cache_dir() / "synthetic"))
+    absolute = {
+        key: str((folder / Path(value).expanduser()).resolve()) for key, value in paths.items() if value is not None
+    }
     return replace(run, data=replace(run.data, **absolute))
 
 
 def _one_sentence(error: Exception) -> str:
-    """An error of Hydra, OmegaConf or ours without advice that does not fit this command, with the nearest fix."""
-    advice = ("set the environment", "To append to your", "full_key", "object_type", "reference_type", "Config search")
+    """An error of Hydra, OmegaConf or ours without advice that does not fit this command, and with the nearest fix."""
     text = f"{error}\n{error.__cause__ or ''}"
+    override = getattr(error, "override", None)  # of Hydra's parser, which does not always name it
+    if override is not None and override not in text:
+        text = f"{override}: {text}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    kept = [line.rstrip(".") for line in dict.fromkeys(lines) if not line.startswith((*advice, "provider=", "schema="))]
-    return "; ".join(kept[:8]) + _nearest_key(text)
+    kept = [line.rstrip(".") for line in dict.fromkeys(lines) if not line.startswith(ADVICE)]
+    return "; ".join(kept[:8]) + _fix(text)
 
 
-def _nearest_key(text: str) -> str:
-    """What a key that does not exist may have meant."""
+def _fix(text: str) -> str:
+    """What to do about an error of Hydra, where it can be told."""
+    if "missing EQUAL" in text:
+        return "; give KEY=VALUE"
+    if "hydra.cc/docs" in text:
+        return "; a value with commas, = or quotes needs quotes of its own: 'data.speech=\"/data/a=b,c\"'"
     wrong = re.search(r"Could not override '([^']+)'", text)
-    if wrong is None:
-        return ""
+    return "" if wrong is None else _nearest_key(wrong[1])
+
+
+def _nearest_key(wrong: str) -> str:
+    """What a key that does not exist may have meant: one much like it, or one whose last part is much like its last."""
     from diarnorm.runconfig import RunConfig
 
-    near = difflib.get_close_matches(wrong[1], _keys(asdict(RunConfig())), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    keys = _keys(asdict(RunConfig()))
+    near = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.75)
+    if not near and "." in wrong:
+        lasts = {key.rpartition(".")[2]: key for key in reversed(keys)}
+        near = [lasts[last] for last in difflib.get_close_matches(wrong.rpartition(".")[2], lasts, n=1)]
+    return f"; did you mean {near[0]}?" if near and near[0] != wrong else ""
 
 
 def _keys(values: dict[str, Any], prefix: str = "") -> list[str]:

@@ -1,5 +1,7 @@
 """Voices made of harmonics, to try everything without a corpus. No model learns to diarize people from them."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -29,12 +31,31 @@ def voice(
 
 
 def write_tree(
-    folder: Path, num_speakers: int = 6, num_utterances: int = 3, duration_s: float = 4.0, *, noise: float = 1e-3
+    folder: Path,
+    num_speakers: int = 6,
+    num_utterances: int = 3,
+    duration_s: float = 4.0,
+    *,
+    noise: float = 1e-3,
+    first_speaker: int = 0,
 ) -> Path:
     """A tree of wav files, one folder per speaker; speaker `i` has a pitch of 90 + 25 i Hz."""
-    for speaker in range(num_speakers):
+    for speaker in range(first_speaker, first_speaker + num_speakers):
         (folder / f"s{speaker}").mkdir(parents=True, exist_ok=True)
         for number in range(num_utterances):
             samples, _ = voice(90 + 25 * speaker, duration_s, 100 * speaker + number, noise=noise)
             soundfile.write(folder / f"s{speaker}" / f"{number}.wav", samples, SAMPLE_RATE, subtype="PCM_16")
+    return folder
+
+
+def make_corpus(folder: Path) -> Path:
+    """Eight speakers under `train`, four others under `dev`; what is there already stays. Returns `folder`."""
+    for split, first, num_speakers in (("train", 0, 8), ("dev", 8, 4)):
+        if not (folder / split).exists():
+            partial = folder / f"{split}.{os.getpid()}"
+            write_tree(partial, num_speakers, first_speaker=first)
+            try:
+                partial.rename(folder / split)
+            except OSError:  # another process was faster
+                shutil.rmtree(partial)
     return folder

@@ -9,12 +9,14 @@ import ctypes
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +24,13 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
-from diarnorm.data import SimulatedBatches
+from diarnorm.data import CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.develop import DevelopmentSet
 from diarnorm.losses import Batch, SpeakerHeads, training_losses
 from diarnorm.model import Model
 from diarnorm.runconfig import RunConfig, TrainConfig
 from diarnorm.speech import CLIPS, load_speech
+from diarnorm.stream import find_device
 from diarnorm.teacher import load_teacher
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.trainlog import TrainingLog
@@ -38,22 +41,30 @@ class Trainer:
 
     def __init__(self, config: RunConfig, run_dir: str | Path) -> None:
         self.config = config
-        t, d = config.train, config.data
+        find_device(config.train.device)
         self.run_dir = Path(run_dir)
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        torch.set_num_threads(t.threads)
+        torch.set_num_threads(config.train.threads)
         keep_freed_memory()
+        self._load_data()
+        self._build()
+        self._restore()
+
+    def _load_data(self) -> None:
+        t, d = self.config.train, self.config.data
+        check_splits(Path(d.speech), d.train_split, d.dev_split)
         cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
         self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
+        check_speakers(d.stages, num_with_speech(self.speech), d.speech)
         clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
         self.batches = SimulatedBatches(
             self.speech, seed=t.seed, num_steps=t.num_steps, stages=d.stages, simulator=d.simulator, clips=clips
         )
         dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
+        if set(dev_speech.speakers) & set(self.speech.speakers):
+            print("development and training share speakers: DER will say little about new voices", file=sys.stderr)
         self.development = DevelopmentSet.simulated(dev_speech, t.dev_conversations, t.dev_duration_s, clips)
-        self.teacher = load_teacher(d.teacher, self.speech) if d.teacher else None
-        self._build()
-        self._restore()
+        self.teacher = load_teacher(d.teacher, self.speech).to(t.device) if d.teacher else None
 
     def _build(self) -> None:
         t = self.config.train
@@ -62,7 +73,7 @@ class Trainer:
         teacher_dim = self.teacher.shape[1] if self.teacher is not None else 0
         classes = self.speech.num_classes
         self.heads = SpeakerHeads(self.config.model.memory.embedding_dim, classes, teacher_dim).to(t.device)
-        self.model.frontend.calibrate(torch.cat([self.batches[step]["mel"] for step in range(2)]))
+        self.model.frontend.calibrate(torch.cat([self.batches[step]["mel"] for step in range(min(2, t.num_steps))]))
         parameters = [*self.model.parameters(), *self.heads.parameters()]
         self.optimizer = torch.optim.AdamW(parameters, t.learning_rate, weight_decay=t.weight_decay)
         self.ema = {name: value.clone() for name, value in self.model.state_dict().items()}
@@ -76,12 +87,30 @@ class Trainer:
     def _restore(self) -> None:
         if not self.checkpoint_path.exists():
             return
-        saved = torch.load(self.checkpoint_path, weights_only=True)
+        saved = torch.load(self.checkpoint_path, weights_only=True, map_location=self.config.train.device)
+        self._check_same_run(saved)
         self.model.load_state_dict(saved["model"])
         self.heads.load_state_dict(saved["heads"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.ema = saved["ema"]
         self.step, self.heard_s, self.trained_s = saved["step"], saved["heard_s"], saved["trained_s"]
+
+    def _check_same_run(self, saved: dict[str, Any]) -> None:
+        """Refuse to go on with another model, or other speakers, than the run began with."""
+        there, here = json.loads(saved["config"])["model"], json.loads(json.dumps(asdict(self.config.model)))
+        changed = [
+            f"model.{part}.{key}={value} was {there[part][key]}"
+            for part, values in here.items()
+            for key, value in values.items()
+            if part in there and key in there[part] and there[part][key] != value
+        ]
+        if saved["heads"]["classes"].shape != self.heads.classes.shape:
+            changed.append(f"data.speech now has {self.heads.classes.shape[0]} voices")
+        if changed:
+            raise ValueError(
+                f"{self.checkpoint_path} is of another run ({', '.join(changed)}): "
+                "remove its folder to start anew, or choose another with hydra.run.dir=FOLDER"
+            )
 
     def save(self) -> None:
         """Write the checkpoint; a kill at any moment leaves the old one or the new one, whole."""
@@ -102,7 +131,7 @@ class Trainer:
     def run(self) -> dict[str, float]:
         """Train to the last step, write `model.safetensors`, and return the last development figures."""
         t = self.config.train
-        with TrainingLog(self.run_dir / "log.csv", t.num_steps) as log:
+        with TrainingLog(self.run_dir / "log.csv", t.num_steps, self.step) as log:
             for batch in self._loader():
                 begin = time.perf_counter()
                 losses = self._train_step(batch)
@@ -115,7 +144,12 @@ class Trainer:
                 if self.step % t.checkpoint_every == 0 or last:
                     self.save()
         figures = log.last_figures or self.evaluate()
-        checkpoint = Checkpoint(self.averaged_model(), training=self.record(figures))
+        checkpoint = Checkpoint(
+            self.averaged_model(),
+            chunk=statistics.mode(t.chunks),
+            chunks=tuple(sorted(set(t.chunks))),
+            training=self.record(figures),
+        )
         save_checkpoint(self.run_dir / "model.safetensors", checkpoint)
         return figures
 
@@ -205,6 +239,34 @@ def learning_rate_factor(step: int, config: TrainConfig) -> float:
         return (step + 1) / config.warmup_steps
     progress = (step - config.warmup_steps) / max(1, config.num_steps - config.warmup_steps)
     return config.final_share + (1 - config.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def check_splits(source: Path, *splits: str | None) -> None:
+    """Refuse a tree that has a folder for one split and none for another: the whole tree would stand for that one.
+
+    Raises:
+        ValueError: naming both.
+    """
+    named = [split for split in splits if split is not None] if source.is_dir() else []
+    there = [split for split in named if (source / split).is_dir()]
+    missing = [split for split in named if split not in there]
+    if there and missing:
+        raise ValueError(f"{source} has a folder {there[0]}, but none called {missing[0]}: add it")
+
+
+def check_speakers(stages: Sequence[CurriculumStage], num_speakers: int, source: str) -> None:
+    """Refuse conversations of more speakers than there are, before anything is trained.
+
+    Raises:
+        ValueError: naming the stage, what it asks for and what there is.
+    """
+    for number, stage in enumerate(stages):
+        wanted = max(count for count, share in enumerate(stage.speaker_probabilities, start=1) if share > 0)
+        if wanted > num_speakers:
+            raise ValueError(
+                f"data.stages[{number}].speaker_probabilities asks for {wanted} speakers in a conversation, "
+                f"{source} has {num_speakers} with speech to train on: shorten it, or add speakers"
+            )
 
 
 def default_cache_dir() -> Path:

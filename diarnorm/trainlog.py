@@ -17,10 +17,14 @@ LINE_EVERY = 20
 
 
 class TrainingLog:
-    """Writes `log.csv`; shows a live table on a terminal, a line now and then elsewhere."""
+    """Writes `log.csv`; shows a live table on a terminal, a line now and then elsewhere.
 
-    def __init__(self, path: Path, num_steps: int) -> None:
+    A run that goes on from `first_step` repeats the steps after it: their rows are taken out first.
+    """
+
+    def __init__(self, path: Path, num_steps: int, first_step: int = 0) -> None:
         self.path, self.num_steps = path, num_steps
+        self._forget_after(first_step)
         self.last_figures: dict[str, float] = {}
         self._started, self._first_step = time.monotonic(), -1
         self._live = Live(console=Console(stderr=True), refresh_per_second=2) if sys.stderr.isatty() else None
@@ -50,8 +54,17 @@ class TrainingLog:
             line = " ".join(f"{name}={value}" for name, value in shown.items())
             print(line, f"eta={self._eta(step)}", file=sys.stderr, flush=True)
 
+    def _forget_after(self, step: int) -> None:
+        if not self.path.exists():
+            return
+        whole = [row for row in self.path.read_bytes().splitlines(keepends=True) if row.endswith(b"\n")]
+        kept = whole[:1] + [row for row in whole[1:] if int(row.partition(b",")[0]) <= step]
+        partial = self.path.with_suffix(".part")
+        partial.write_bytes(b"".join(kept))
+        partial.replace(self.path)
+
     def _write(self, row: dict[str, Any]) -> None:
-        new = not self.path.exists()
+        new = not self.path.exists() or self.path.stat().st_size == 0
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, fieldnames=list(row))
             if new:

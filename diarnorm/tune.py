@@ -86,5 +86,9 @@ class Tuner:
 
     @torch.no_grad()
     def _run_memory(self, memory: MemoryConfig) -> MemoryOutput:
+        own = self.model.memory.config
         self.model.memory.config = memory
-        return self.model.memory(self.h)[0]
+        try:
+            return self.model.memory(self.h)[0]
+        finally:
+            self.model.memory.config = own
