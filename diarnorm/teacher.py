@@ -4,6 +4,7 @@ A few hundred training speakers teach an embedding little about voices it has ne
 thousands knows more, and gives every utterance a target. It is needed in training only.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,20 @@ from torch.nn import functional as F
 
 from diarnorm.speech import Speech
 
+UNKNOWN, AMBIGUOUS = -1, -2
+
 
 def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources dim"]:
     """Unit-norm embeddings per source (`utterance * num_factors + factor`); rows of zeros where there is none.
 
     `folder` holds `train.npz` for the voices as recorded and, where wanted, `train_0.9.npz` and the like per speed
-    factor, each with `path` (file names) and `embedding` `[utterances, dim]`.
+    factor, each with `path` and `embedding` `[utterances, dim]`. A path is the utterance's own or the end of it, as
+    much as tells it from the others; rows for files that are not in `speech` are left out.
 
     Raises:
-        ValueError: no such file in the folder.
+        ValueError: no such file in the folder, none of its paths is known, or one fits several utterances.
     """
-    index = {Path(path).name: number for number, path in enumerate(speech.paths)}
+    index = _by_ending(speech.paths)
     table: Tensor | None = None
     for factor, (p, q) in enumerate(speech.speed_factors):
         file = Path(folder) / ("train.npz" if p == q else f"train_{p / q:g}.npz")
@@ -32,10 +36,36 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
             continue
         with np.load(file) as stored:
             embedding = F.normalize(torch.from_numpy(stored["embedding"].astype(np.float32)), dim=-1)
-            sources = [index[Path(str(path)).name] * speech.num_factors + factor for path in stored["path"]]
+            numbers = torch.tensor([_find(str(path), index, file) for path in stored["path"]], dtype=torch.int64)
+        known = numbers != UNKNOWN
+        if not known.any():
+            raise ValueError(f"{file} has none of the utterances of this run: its paths must be theirs, or end alike")
         if table is None:
             table = torch.zeros(speech.num_utterances * speech.num_factors, embedding.shape[1], dtype=torch.float16)
-        table[sources] = embedding.half()
+        table[numbers[known] * speech.num_factors + factor] = embedding[known].half()
     if table is None:
         raise ValueError(f"{folder} holds no teacher embeddings: expected train.npz with path and embedding")
     return table
+
+
+def _by_ending(paths: Sequence[str]) -> dict[tuple[str, ...], int]:
+    """Number of the utterance by every ending of its path; AMBIGUOUS where several share one."""
+    index: dict[tuple[str, ...], int] = {}
+    for number, path in enumerate(paths):
+        parts = Path(path).parts
+        for start in range(len(parts)):
+            ending = parts[start:]
+            index[ending] = number if ending not in index else AMBIGUOUS
+    return index
+
+
+def _find(path: str, index: dict[tuple[str, ...], int], file: Path) -> int:
+    """Number of the utterance whose path ends most like `path`, UNKNOWN where none does."""
+    parts = Path(path).parts
+    for start in range(len(parts)):
+        number = index.get(parts[start:], UNKNOWN)
+        if number == AMBIGUOUS:
+            raise ValueError(f"{file}: several utterances are called {path}: give more of their paths")
+        if number != UNKNOWN:
+            return number
+    return UNKNOWN
