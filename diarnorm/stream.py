@@ -136,6 +136,9 @@ class Stream:
     ) -> None:
         if state is not None and sample_rate != SAMPLE_RATE:
             raise ValueError(f"a saved state goes on at {SAMPLE_RATE} Hz, not {sample_rate} Hz: resample first")
+        if state is not None and len(state.turns.slots) != num_slots:
+            slots = len(state.turns.slots)
+            raise ValueError(f"the saved state is of a stream with max_speakers={slots}, not {num_slots}: give {slots}")
         self._diarizer, self._chunk, self._num_slots = diarizer, chunk, num_slots
         self._input = Mono16k(sample_rate, channel)
         self._state = self._fresh_state() if state is None else state
