@@ -2,21 +2,40 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from diarnorm.checkpoint import Checkpoint
 from diarnorm.conformer import Encoder, EncoderConfig
+from diarnorm.fbank import fbank_offline
 from diarnorm.frontend import FrontEndConfig
 from diarnorm.memory import HIDDEN_LOGIT, MemoryConfig, SpeakerMemory
 from diarnorm.model import Model, ModelConfig
 from diarnorm.turns import TurnConfig
+from tests.wavbytes import speechlike
 
 ENCODER = EncoderConfig(dim=32, num_blocks=2, num_heads=2, ff_factor=2, kernel_size=5, left_context=6, dropout=0.0)
-MEMORY = MemoryConfig(embedding_dim=8, dim=16, num_layers=1, num_heads=2, dropout=0.0, num_slots=4, drop_frames=9)
+MEMORY = MemoryConfig(
+    embedding_dim=8,
+    dim=16,
+    num_layers=1,
+    num_heads=2,
+    ff_factor=2,
+    dropout=0.0,
+    num_slots=4,
+    cap_frames=200.0,
+    floor=0.5,
+    birth=0.5,
+    confirm_frames=5.0,
+    drop_frames=9,
+)
+QUICK_TURNS = TurnConfig(onset=0.5, offset=0.4, min_on_frames=1, min_off_frames=2, pad_frames=0, hold_frames=20)
+"""Rules under which short bursts become turns."""
 REACH_FRAMES = ENCODER.num_blocks * (ENCODER.left_context + ENCODER.kernel_size - 1)
 """Frames before its chunk that an output of the tiny encoder can depend on, at most."""
 
@@ -55,22 +74,63 @@ def make_memory(dim: int = 32, bias: float = 0.0, gain: float = 4.0, **changes: 
     return memory.eval()
 
 
-def make_model(norm: str = "rms", frontend: str = "ema", bias: float = 0.0, seed: int = 0) -> Model:
-    """A tiny model in evaluation mode, calibrated for speech-like signals, that reports several speakers."""
-    torch.manual_seed(seed)
+class SimilarityDecoder(nn.Module):
+    """Stands in for a trained decoder: who is like a prototype is that speaker, who is like none is new."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.from_frame = nn.Linear(dim, 1)
+
+    def forward(self, frame: Tensor, embedding: Tensor, prototype: Tensor, count: Tensor, newcomer: Tensor) -> Tensor:
+        """Logits from cosines; `frame` raises and lowers all of them."""
+        known = count > 0
+        cosine = torch.where(known, (embedding[..., None, :] * prototype).sum(dim=-1), -1.0)
+        logits = torch.where(known, cosine - 0.5, 0.2 - cosine.amax(dim=-1, keepdim=True))
+        return torch.where(known | newcomer, 12 * logits + frame, HIDDEN_LOGIT)
+
+
+@cache
+def _voices() -> np.ndarray:
+    second = np.sin(np.arange(16 * 16_000) / 16_000 * 1.1) > 0
+    samples = speechlike(len(second)) + 0.7 * speechlike(len(second), seed=3)[::-1] * second
+    return (np.round(samples * 32768) / 32768).astype(np.float32)
+
+
+def two_voices(num_samples: int = 16 * 16_000) -> np.ndarray:
+    """Float32 samples of two speech-like voices, the second only now and then, on the int16 grid; up to 16 s."""
+    return _voices()[:num_samples].copy()
+
+
+@cache
+def _calibration_mel() -> Tensor:
+    return fbank_offline(torch.from_numpy(two_voices())[None])
+
+
+@torch.no_grad()
+def make_model(norm: str = "rms", frontend: str = "ema", *, talkative: bool = False) -> Model:
+    """A tiny model in evaluation mode, calibrated on `two_voices`.
+
+    `talkative`: with a decoder that tells frames apart, so that several speakers come and go in any input.
+    """
+    torch.manual_seed(2)
     config = ModelConfig(FrontEndConfig(frontend), replace(ENCODER, norm=norm), MEMORY)
     model = Model(config)
     shake(model.encoder)
-    with torch.no_grad():
-        model.memory.decoder.head.weight.mul_(6.0)
-        model.memory.decoder.head.bias.fill_(bias)
+    mel = _calibration_mel()
+    model.frontend.calibrate(mel)
+    if talkative:
+        decoder = SimilarityDecoder(ENCODER.dim)
+        model.memory.decoder = decoder  # pyright: ignore[reportAttributeAccessIssue]
+        mean = model.eval().encoder(model.frontend(mel)[0], chunk=4)[0][0].mean(dim=0)
+        model.memory.embed.bias.copy_(-model.memory.embed.weight @ mean)
+        decoder.from_frame.weight.mul_(3.0)
+        decoder.from_frame.bias.copy_(-decoder.from_frame.weight @ mean)
     return model.eval()
 
 
-def make_checkpoint(norm: str = "rms", chunk: int = 4, frontend: str = "ema") -> Checkpoint:
-    """A tiny model with rules for turns under which short bursts become turns."""
-    turns = TurnConfig(min_on_frames=1, min_off_frames=2, pad_frames=0, hold_frames=20)
-    return Checkpoint(make_model(norm, frontend), turns, chunk, (chunk,), {"seed": 3})
+def make_checkpoint(norm: str = "rms", frontend: str = "ema", *, talkative: bool = False, chunk: int = 4) -> Checkpoint:
+    """A tiny model with `QUICK_TURNS`."""
+    return Checkpoint(make_model(norm, frontend, talkative=talkative), QUICK_TURNS, chunk, (chunk,), {"seed": 3})
 
 
 class ScriptedDecoder(nn.Module):
