@@ -36,9 +36,9 @@ class MemoryConfig:
     num_slots: int = 8
     cap_frames: float = 200.0
     """Frames of exclusive speech (16 s) after which a prototype forgets as fast as it learns."""
-    floor: float = 0.5
+    floor: float = 0.6
     """Exclusive weights below it do not enter a prototype."""
-    birth: float = 0.5
+    birth: float = 0.25
     """Exclusive weight of the newcomer token that occupies a slot."""
     confirm_frames: float = 5.0
     """Collected frames after which an occupant is a speaker."""

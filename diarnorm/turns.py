@@ -83,10 +83,10 @@ class TurnConfig:
     """
 
     onset: float = 0.5
-    offset: float = 0.4
+    offset: float = 0.45
     min_on_frames: int = 2
-    min_off_frames: int = 6
-    pad_frames: int = 1
+    min_off_frames: int = 4
+    pad_frames: int = 0
     confirm_frames: float = 6
     hold_frames: int = 50
 

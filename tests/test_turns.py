@@ -1,6 +1,5 @@
 """Turns: a plain oracle, any partition, newcomers, order, latency; mutants beside what they break."""
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -376,16 +375,6 @@ def test_latency_is_what_is_measured() -> None:
     assert latency == (2, 4, 5, config.hold_frames)
 
 
-def test_three_hours_take_less_than_two_seconds() -> None:
-    rng = np.random.default_rng(0)
-    activity = np.repeat(rng.random((13_500, 8), dtype=np.float32) > 0.8, 10, axis=0).astype(np.float32)
-    count = np.full_like(activity, 50)
-    begin = time.perf_counter()
-    events, _ = step(TurnConfig(), init_state(8), activity, count)
-    assert time.perf_counter() - begin < 2
-    assert len(events) > 10_000
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -395,7 +384,7 @@ def test_three_hours_take_less_than_two_seconds() -> None:
         ({"pad_frames": -1}, "pad_frames must be at least 0"),
         ({"min_off_frames": 3, "pad_frames": 2}, "min_off_frames >= 4 or pad_frames <= 1"),
         ({"confirm_frames": 0.0}, "confirm_frames must be above 0"),
-        ({"hold_frames": 5}, "hold_frames >= 6"),
+        ({"min_off_frames": 6, "hold_frames": 5}, "hold_frames >= 6"),
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict, message: str) -> None:
