@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dtype = torch.float16) -> None:
-    """Write a model; floating-point tensors are stored as `dtype`."""
+    """Write a model; floating-point tensors are stored as `dtype`, those that would overflow as they are."""
     facts = {
         "format": FORMAT,
         "norm": checkpoint.model.config.encoder.norm,
@@ -46,10 +46,7 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dt
         "chunks": list(checkpoint.chunks),
         "training": dict(checkpoint.training),
     }
-    tensors = {
-        name: (value.to(dtype) if value.is_floating_point() else value).contiguous()
-        for name, value in checkpoint.model.state_dict().items()
-    }
+    tensors = {name: _stored(value, dtype) for name, value in checkpoint.model.state_dict().items()}
     save_file(tensors, str(path), metadata={METADATA_KEY: json.dumps(facts, allow_nan=False)})
 
 
@@ -66,9 +63,17 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or extra:
         raise ValueError(f"{path} does not fit its own configuration: missing {missing[:3]}, unexpected {extra[:3]}")
+    resized = [name for name, like in wanted.items() if tensors[name].shape != like.shape]
+    if resized:
+        raise ValueError(f"{path} does not fit its own configuration: other sizes than it says in {resized[:3]}")
     model.load_state_dict({name: tensors[name].to(like.dtype) for name, like in wanted.items()})
     turns = from_plain(TurnConfig, facts["turns"])
     return Checkpoint(model.eval(), turns, facts["chunk"], tuple(facts["chunks"]), facts["training"])
+
+
+def _stored(value: Tensor, dtype: torch.dtype) -> Tensor:
+    narrow = value.to(dtype) if value.is_floating_point() else value
+    return (narrow if torch.equal(narrow.isfinite(), value.isfinite()) else value).contiguous()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
