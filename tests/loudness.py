@@ -16,14 +16,18 @@ from diarnorm.frontend import FrontEndConfig
 from diarnorm.memory import MemoryConfig
 from diarnorm.model import Model, ModelConfig
 from diarnorm.timebase import FRAME_SAMPLES, SAMPLE_RATE
+from diarnorm.turns import TurnConfig
 
 CHUNK = 12
 CONFIG = ModelConfig(
     frontend=FrontEndConfig(kind="none"),
     encoder=EncoderConfig(dim=32, num_blocks=1, num_heads=2, left_context=12, norm="rms"),
     # The newcomer's token stays half awake beside a known speaker, who is therefore exclusive by less than a half.
-    memory=MemoryConfig(dim=32, embedding_dim=16, num_layers=1, num_slots=4, floor=0.3),
+    memory=MemoryConfig(
+        dim=32, embedding_dim=16, num_layers=1, num_slots=4, floor=0.3, birth=0.5, confirm_frames=5.0, drop_frames=25
+    ),
 )
+TURNS = TurnConfig(onset=0.5, offset=0.4, min_on_frames=2, min_off_frames=6, pad_frames=1, hold_frames=50)
 
 
 def noise_bursts(bursts: list[tuple[float, float]], duration_s: float, rate: int = SAMPLE_RATE) -> np.ndarray:
@@ -43,7 +47,7 @@ def save_loudness_model(path: Path, *, speaks_always: bool = False) -> Path:
         line, offset = _loudness_line(model)
         _set_memory(model, line, offset, always=speaks_always)
     training = {"hours": 0.0, "data": "none: set by hand"}
-    save_checkpoint(path, Checkpoint(model, chunk=CHUNK, chunks=(6, CHUNK), training=training), dtype=torch.float32)
+    save_checkpoint(path, Checkpoint(model, TURNS, CHUNK, (6, CHUNK), training), dtype=torch.float32)
     return path
 
 
