@@ -48,7 +48,7 @@ def speech_activity(
         return np.zeros(0, dtype=bool)
     hops = samples[: num_hops * HOP_SAMPLES].reshape(num_hops, HOP_SAMPLES).astype(np.float64)
     power = np.square(hops - hops.mean(axis=1, keepdims=True)).mean(axis=1)
-    power = np.convolve(power, np.full(3, 1 / 3), mode="same")
+    power = np.convolve(power, np.full(3, 1 / 3))[1:-1]
     level_db = 10 * np.log10(power + 1e-12)
     loud, floor = np.percentile(level_db, [config.loud_percentile, config.floor_percentile])
     threshold = floor + max(config.above_floor_db, config.above_floor_share * (loud - floor))

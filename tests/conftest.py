@@ -57,3 +57,11 @@ def loudness_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.loudness import save_loudness_model
 
     return save_loudness_model(tmp_path_factory.mktemp("models") / "loudness.safetensors")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of synthetic voices, eight speakers under `train`, four others under `dev`; put a cache beside it."""
+    from diarnorm.synthetic import make_corpus
+
+    return make_corpus(tmp_path_factory.mktemp("corpus") / "voices")

@@ -40,6 +40,12 @@ def test_short_bursts_and_gaps_go() -> None:
     assert abs(runs[0] - [50, 113]).max() <= 1
 
 
+@pytest.mark.parametrize("num_samples", [0, 1, 159, 160, 319, 320, 400, 480])
+def test_the_shortest_utterances_have_a_decision_per_hop(num_samples: int) -> None:
+    for samples in (np.zeros(num_samples), np.random.default_rng(0).standard_normal(num_samples)):
+        assert speech_activity(samples.astype(np.float32)).shape == (num_samples // 160,)
+
+
 @given(st.lists(st.booleans(), max_size=60))
 def test_runs_hold_exactly_the_active_hops(active: list[bool]) -> None:
     runs = runs_of(np.array(active, dtype=bool))
