@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float16
+from jaxtyping import Float16, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -36,10 +36,8 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
             continue
         with np.load(file) as stored:
             embedding = F.normalize(torch.from_numpy(stored["embedding"].astype(np.float32)), dim=-1)
-            numbers = torch.tensor([_find(str(path), index, file) for path in stored["path"]], dtype=torch.int64)
+            numbers = _find([str(path) for path in stored["path"]], index, file)
         known = numbers != UNKNOWN
-        if not known.any():
-            raise ValueError(f"{file} has none of the utterances of this run: its paths must be theirs, or end alike")
         if table is None:
             table = torch.zeros(speech.num_utterances * speech.num_factors, embedding.shape[1], dtype=torch.float16)
         table[numbers[known] * speech.num_factors + factor] = embedding[known].half()
@@ -59,13 +57,17 @@ def _by_ending(paths: Sequence[str]) -> dict[tuple[str, ...], int]:
     return index
 
 
-def _find(path: str, index: dict[tuple[str, ...], int], file: Path) -> int:
-    """Number of the utterance whose path ends most like `path`, UNKNOWN where none does."""
-    parts = Path(path).parts
-    for start in range(len(parts)):
-        number = index.get(parts[start:], UNKNOWN)
-        if number == AMBIGUOUS:
+def _find(paths: Sequence[str], index: dict[tuple[str, ...], int], file: Path) -> Int64[Tensor, " rows"]:
+    """Number of the utterance of each path, UNKNOWN where there is none.
+
+    As few leading folders as possible are left away, from all paths alike.
+    """
+    parts = [Path(path).parts for path in paths]
+    for start in range(max(map(len, parts), default=0)):
+        numbers = [index.get(part[start:], UNKNOWN) for part in parts]
+        if AMBIGUOUS in numbers:
+            path = paths[numbers.index(AMBIGUOUS)]
             raise ValueError(f"{file}: several utterances are called {path}: give more of their paths")
-        if number != UNKNOWN:
-            return number
-    return UNKNOWN
+        if max(numbers) != UNKNOWN:
+            return torch.tensor(numbers)
+    raise ValueError(f"{file} has none of the utterances of this run: its paths must be theirs, or end alike")
