@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -225,7 +225,7 @@ def rotate(
     return torch.cat([left * cosine - right * sine, right * cosine + left * sine], dim=-1)
 
 
-def last_frames(x: Float[Tensor, "batch frames *rest"], num_frames: int) -> Float[Tensor, "batch kept *rest"]:
+def last_frames(x: Shaped[Tensor, "batch frames *rest"], num_frames: int) -> Shaped[Tensor, "batch kept *rest"]:
     """The last `num_frames` along time, as a tensor of its own with canonical strides."""
     return x[:, x.shape[1] - num_frames :].clone(memory_format=torch.contiguous_format)
 

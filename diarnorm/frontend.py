@@ -6,9 +6,9 @@
 `pcen`   per-channel energy normalisation (Y. Wang et al., "Trainable frontend", 2017), fixed parameters.
 
 All clamp log-mel values from below at `floor`, because digital silence (-15.94 after Kaldi) lies 20 nats under the
-softest signal that 16 bits can carry (about 4.0): after the clamp the step between the two is at most 5 nats. Frames of
-digital silence do not move the running mean. Output is about zero mean, unit variance; zero is the neutral value that
-stands for "nothing known" beyond the end of a recording.
+softest signal that 16 bits can carry (about 4.0): after the clamp the step between the two is at most 5 nats in the
+mean over the bins, 10 in any bin. Frames of digital silence do not move the running mean. Output is about zero mean,
+unit variance; zero is the neutral value that stands for "nothing known" beyond the end of a recording.
 """
 
 from dataclasses import dataclass
