@@ -481,6 +481,7 @@ def test_a_finished_stream_takes_nothing_more(diarizer: Diarizer) -> None:
         stream.finish()
 
 
+@pytest.mark.unchecked
 def test_blocks_of_other_types_are_refused(diarizer: Diarizer) -> None:
     for block in (np.zeros(10), np.zeros(10, np.int32), np.zeros((2, 3, 4), np.float32)):
         with pytest.raises(ValueError, match="is needed"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from diarnorm import timebase
 from diarnorm.timebase import (
+    chunk_frames,
     frames_covering,
     frames_to_samples,
     frames_to_seconds,
@@ -56,6 +57,20 @@ def test_samples_survive_the_way_through_seconds(num_samples: int, rate: int) ->
 def test_whole_and_covering_frames(num_samples: int) -> None:
     assert samples_to_frames(num_samples) == math.floor(Fraction(num_samples, 1280))
     assert frames_covering(num_samples) == math.ceil(Fraction(num_samples, 1280))
+
+
+@pytest.mark.parametrize(("chunk_ms", "frames"), [(80, 1), (480, 6), (960, 12), (2000, 25)])
+def test_chunks_in_milliseconds(chunk_ms: int, frames: int) -> None:
+    assert chunk_frames(chunk_ms) == frames
+
+
+@pytest.mark.parametrize(
+    ("chunk_ms", "advice"),
+    [(0, "give 80 or 160"), (-80, "give 80 or 160"), (79, "give 80 or 160"), (1000, "give 960 or 1040")],
+)
+def test_other_chunks_are_refused_with_the_nearest(chunk_ms: int, advice: str) -> None:
+    with pytest.raises(ValueError, match=f"chunk_ms={chunk_ms} is not a multiple of 80 ms: {advice}"):
+        chunk_frames(chunk_ms)
 
 
 @pytest.mark.parametrize(
