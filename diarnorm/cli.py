@@ -42,8 +42,36 @@ DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; its exit code. What goes wrong becomes one sentence and a code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    name = words[0] if words and words[0] in COMMANDS else ""
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        code = _run(name, words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt as interrupt:
+        return 128 + getattr(interrupt, "signal_number", INTERRUPTED - 128)
+    except Exception as error:
+        if "--debug" in words[: words.index("--") if "--" in words else None]:
+            traceback.print_exc()
+        code, sentence = explain(error)
+        if sentence is not None:
+            print(f"{f'diarnorm {name}'.strip()}: {sentence}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_stdout()
+        return code
+
+
+def _run(name: str, words: list[str]) -> int:
+    """The command called `name`, or what is said where there is none."""
+    if name:
+        try:
+            return import_module(COMMANDS[name].module).main(words[1:])
+        except SystemExit as stop:  # argparse: --help, and errors it has printed
+            return stop.code if isinstance(stop.code, int) else OK
     if words[:1] in (["-h"], ["--help"]):
         print(overview())
         return OK
@@ -52,11 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"diarnorm {diarnorm.__version__}")
         return OK
-    if not words or words[0] not in COMMANDS:
-        print(f"diarnorm: {_what_is_wrong(words)} (diarnorm --help lists the commands)", file=sys.stderr)
-        return USER_ERROR
-    debug = "--debug" in words[: words.index("--") if "--" in words else None]
-    return _guarded(words[0], words[1:], debug=debug)
+    print(f"diarnorm: {_what_is_wrong(words)} (diarnorm --help lists the commands)", file=sys.stderr)
+    return USER_ERROR
 
 
 def overview() -> str:
@@ -82,30 +107,6 @@ def _what_is_wrong(words: list[str]) -> str:
         return "no command given"
     close = difflib.get_close_matches(words[0], COMMANDS, n=1)
     return f"{words[0]!r} is no command" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _guarded(name: str, argv: list[str], *, debug: bool) -> int:
-    """Run a command; what goes wrong becomes one sentence and an exit code."""
-    try:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
-        code = import_module(COMMANDS[name].module).main(argv)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except SystemExit as stop:  # argparse: --help, and errors it has printed
-        return stop.code if isinstance(stop.code, int) else OK
-    except KeyboardInterrupt as interrupt:
-        return 128 + getattr(interrupt, "signal_number", INTERRUPTED - 128)
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        code, sentence = explain(error)
-        if sentence is not None:
-            print(f"diarnorm {name}: {sentence}", file=sys.stderr)
-        if isinstance(error, OSError) and error.filename is None:
-            _drop_stdout()
-        return code
 
 
 def explain(error: Exception) -> tuple[int, str | None]:

@@ -33,6 +33,11 @@ def base(tmp_path: Path) -> Path:
     return save(tmp_path, wav16(SAMPLES), "base.wav")
 
 
+def environment() -> dict[str, str]:
+    """That of a user: the checkout can be imported, and Python buffers its output."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+
+
 def start(
     model: Path, arguments: Sequence[str | Path], *, code: str | None = None, **options: int
 ) -> subprocess.Popen[bytes]:
@@ -40,7 +45,7 @@ def start(
     program = ["-m", "diarnorm"] if code is None else ["-c", code]
     command = [sys.executable, *program, "stream", "--model", str(model), *map(str, arguments)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)  # pyright: ignore
+    return subprocess.Popen(command, env=environment(), **pipes)  # pyright: ignore
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -88,6 +93,13 @@ def test_full_standard_output_is_one_sentence(loudness_model: Path, base: Path, 
     assert process.returncode == 1
     assert err == b"diarnorm stream: standard output: No space left on device\n"
     assert (tmp_path / "out" / "base.rttm").read_text() == lines("base")[0]
+    for arguments in (["info", loudness_model], ["--help"]):
+        command = [sys.executable, "-m", "diarnorm", *arguments]
+        with Path("/dev/full").open("wb") as full:
+            run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False)
+        assert run.returncode == 1
+        assert run.stderr.endswith(b": standard output: No space left on device\n")
+        assert run.stderr.count(b"\n") == 1
 
 
 def test_a_terminal_sees_a_live_timeline_and_the_pipe_only_rttm(loudness_model: Path, base: Path) -> None:

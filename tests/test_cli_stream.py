@@ -128,6 +128,8 @@ def test_names_of_any_kind(diarnorm, tmp_path: Path, monkeypatch: pytest.MonkeyP
     uris = ["naïve-日本", "k=v,1", "hash#1", "my_talk", "-dash"]
     assert code == 0
     assert [line.split()[1] for line in out.splitlines()] == uris
+    out = diarnorm("--json", "my talk.wav")[1]
+    assert {json.loads(line)["uri"] for line in out.splitlines()} == {"my_talk"}
     for name, uri in zip(names, uris, strict=True):
         assert list(read_rttm(tmp_path / "out" / f"{name[:-4]}.rttm")) == [uri]
 
