@@ -18,7 +18,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NamedTuple
 
-OK, PROGRAM_ERROR, USER_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+from diarnorm.commands.arguments import USER_ERROR
+
+OK, PROGRAM_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 130, 141
 
 
 class Command(NamedTuple):
