@@ -54,6 +54,10 @@ class TrainConfig:
     checkpoint_every: int = 50
     dev_conversations: int = 24
     dev_duration_s: float = 40.0
+    tune_rounds: int = 1
+    """Passes of the tuner over all thresholds at the end; 0 leaves them as they are."""
+    tune_conversations: int = 40
+    tune_duration_s: float = 60.0
     threads: int = 1
     workers: int = 1
     device: str = "cpu"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,10 @@ from diarnorm.stream import find_device
 from diarnorm.teacher import load_teacher
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.trainlog import TrainingLog
+from diarnorm.tune import Tuner
+
+TUNE_SEED = 30_000
+"""Of the conversations that thresholds are tuned on; those on display during the run are others."""
 
 
 class Trainer:
@@ -56,14 +60,14 @@ class Trainer:
         cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
         self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
         check_speakers(d.stages, num_with_speech(self.speech), d.speech)
-        clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
+        self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
         self.batches = SimulatedBatches(
-            self.speech, seed=t.seed, num_steps=t.num_steps, stages=d.stages, simulator=d.simulator, clips=clips
+            self.speech, seed=t.seed, num_steps=t.num_steps, stages=d.stages, simulator=d.simulator, clips=self.clips
         )
-        dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
-        if set(dev_speech.speakers) & set(self.speech.speakers):
+        self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
+        if set(self.dev_speech.speakers) & set(self.speech.speakers):
             print("development and training share speakers: DER will say little about new voices", file=sys.stderr)
-        self.development = DevelopmentSet.simulated(dev_speech, t.dev_conversations, t.dev_duration_s, clips)
+        self.development = DevelopmentSet.simulated(self.dev_speech, t.dev_conversations, t.dev_duration_s, self.clips)
         self.teacher = load_teacher(d.teacher, self.speech).to(t.device) if d.teacher else None
 
     def _build(self) -> None:
@@ -144,14 +148,23 @@ class Trainer:
                 if self.step % t.checkpoint_every == 0 or last:
                     self.save()
         figures = log.last_figures or self.evaluate()
-        checkpoint = Checkpoint(
-            self.averaged_model(),
-            chunk=statistics.mode(t.chunks),
-            chunks=tuple(sorted(set(t.chunks))),
-            training=self.record(figures),
-        )
-        save_checkpoint(self.run_dir / "model.safetensors", checkpoint)
+        save_checkpoint(self.run_dir / "model.safetensors", self.finished(figures))
         return figures
+
+    def finished(self, figures: dict[str, float]) -> Checkpoint:
+        """The averaged model with thresholds tuned on other conversations of the held-out speakers."""
+        t = self.config.train
+        chunks = tuple(sorted(set(t.chunks)))
+        checkpoint = Checkpoint(self.averaged_model(), chunk=statistics.mode(t.chunks), chunks=chunks)
+        record = self.record(figures)
+        if t.tune_rounds:
+            conversations = (self.dev_speech, t.tune_conversations, t.tune_duration_s, self.clips)
+            tuner = Tuner(checkpoint, DevelopmentSet.simulated(*conversations, seed=TUNE_SEED))
+            record["before_tuning"] = _rounded(tuner.best.figures)
+            trial = tuner.run(t.tune_rounds)
+            record["after_tuning"] = _rounded(trial.figures)
+            checkpoint = trial.applied_to(checkpoint)
+        return replace(checkpoint, training=record)
 
     def record(self, figures: dict[str, float]) -> dict[str, object]:
         """What a reader needs to know about the run."""
@@ -162,7 +175,7 @@ class Trainer:
             "commit": _commit(),
             "torch": torch.__version__,
             "config": asdict(self.config),
-            "development": {name: round(value, 2) for name, value in figures.items()},
+            "development": _rounded(figures),
         }
 
     def _loader(self) -> Iterator[Batch]:
@@ -281,6 +294,10 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(-4, 0)  # M_MMAP_MAX: large blocks come from the heap, too
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def _rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in figures.items()}
 
 
 def _mix(seed: int, step: int) -> int:

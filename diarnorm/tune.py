@@ -14,6 +14,7 @@ from torch import Tensor
 from diarnorm.checkpoint import Checkpoint
 from diarnorm.develop import DevelopmentSet
 from diarnorm.memory import MemoryConfig, MemoryOutput
+from diarnorm.model import Model
 from diarnorm.turns import TurnConfig
 
 MEMORY_GRID: dict[str, tuple[float, ...]] = {
@@ -43,6 +44,12 @@ class Trial:
     def der(self) -> float:
         """What is minimised, in %."""
         return self.figures["der"]
+
+    def applied_to(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The same weights under this setting."""
+        model = Model(replace(checkpoint.model.config, memory=self.memory))
+        model.load_state_dict(checkpoint.model.state_dict())
+        return replace(checkpoint, model=model.eval(), turns=self.turns)
 
 
 class Tuner:

@@ -26,6 +26,8 @@ TRAIN = TrainConfig(
     checkpoint_every=2,
     dev_conversations=2,
     dev_duration_s=3.0,
+    tune_conversations=2,
+    tune_duration_s=3.0,
     workers=0,
 )
 
