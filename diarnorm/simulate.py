@@ -200,9 +200,7 @@ def _channel(
     samples *= (target / active_level(samples, activity))[:, None]
     for i, channel in enumerate(channels):
         if len(channel.swing_samples):
-            samples[i] *= _swing_gain(channel.swing_samples, channel.swing_db, samples.shape[1]).to(
-                samples.device
-            )
+            samples[i] *= _swing_gain(channel.swing_samples, channel.swing_db, samples.shape[1]).to(samples.device)
         if channel.dc != 0:
             samples[i] += float(channel.dc)
         if np.isfinite(channel.clip_above_rms_db):
@@ -220,7 +218,7 @@ def active_level(
     num_frames = activity.shape[1]
     frames = samples[:, : frames_to_samples(num_frames)].reshape(len(samples), num_frames, FRAME_SAMPLES)
     power = torch.linalg.vector_norm(frames, dim=-1).square() / FRAME_SAMPLES
-    speech = activity.amax(-1) > 0.5
+    speech = (activity > 0.5).any(-1)
     weight = torch.where(speech.any(1, keepdim=True), speech, torch.ones_like(speech)).float()
     return ((power * weight).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
 
