@@ -1,6 +1,6 @@
 """The development set of a run: fixed simulated conversations, diarized freely, scored as users' recordings are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,12 +11,12 @@ from diarnorm.evaluate import score
 from diarnorm.fbank import fbank_offline
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model
+from diarnorm.planner import SimulatorConfig
 from diarnorm.speech import Speech
 from diarnorm.timebase import MELS_PER_FRAME, frames_to_samples, frames_to_seconds
 from diarnorm.turns import Turn, TurnConfig, finish, init_state, step
 
 CHUNK = 12
-SEED = 20_000
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,24 @@ class DevelopmentSet:
 
     @classmethod
     def simulated(
-        cls, speech: Speech, num: int, duration_s: float, clips: Speech | None = None, seed: int = SEED
+        cls,
+        speech: Speech,
+        num: int,
+        duration_s: float,
+        clips: Speech | None = None,
+        *,
+        seed: int = 0,
+        simulator: SimulatorConfig | None = None,
     ) -> "DevelopmentSet":
-        """`num` conversations of held-out speakers, up to four in each where there are as many; the same for every run.
+        """`num` conversations of held-out speakers, up to four in each where there are as many; the same for every run
+        with the same `simulator`. Voices keep their own speed.
 
         Raises:
             ValueError: nobody speaks in any of them.
         """
         counts = [min(count, num_with_speech(speech)) for count in NUM_SPEAKERS]
-        fixed = fixed_set(speech, num, seed, duration_s=duration_s, num_speakers=counts, clips=clips)
+        config = replace(SimulatorConfig() if simulator is None else simulator, speed_probability=0.0)
+        fixed = fixed_set(speech, num, seed, duration_s=duration_s, num_speakers=counts, config=config, clips=clips)
         mel = fbank_offline(fixed.samples)
         whole = mel.shape[1] // (MELS_PER_FRAME * CHUNK) * MELS_PER_FRAME * CHUNK
         end = frames_to_seconds(whole // MELS_PER_FRAME)

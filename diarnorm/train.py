@@ -36,8 +36,8 @@ from diarnorm.timebase import frames_to_seconds
 from diarnorm.trainlog import TrainingLog
 from diarnorm.tune import Tuner
 
-TUNE_SEED = 30_000
-"""Of the conversations that thresholds are tuned on; those on display during the run are others."""
+DISPLAY_SEED, TUNE_SEED = 20_000, 30_000
+"""Of the conversations shown during the run, and of those that thresholds are tuned on."""
 
 
 class Trainer:
@@ -67,8 +67,13 @@ class Trainer:
         self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
         if set(self.dev_speech.speakers) & set(self.speech.speakers):
             print("development and training share speakers: DER will say little about new voices", file=sys.stderr)
-        self.development = DevelopmentSet.simulated(self.dev_speech, t.dev_conversations, t.dev_duration_s, self.clips)
+        self.development = self._conversations(t.dev_conversations, t.dev_duration_s, DISPLAY_SEED)
         self.teacher = load_teacher(d.teacher, self.speech).to(t.device) if d.teacher else None
+
+    def _conversations(self, num: int, duration_s: float, seed: int) -> DevelopmentSet:
+        """Conversations of held-out speakers, simulated as those of the training are."""
+        simulator = self.config.data.simulator
+        return DevelopmentSet.simulated(self.dev_speech, num, duration_s, self.clips, seed=seed, simulator=simulator)
 
     def _build(self) -> None:
         t = self.config.train
@@ -158,8 +163,7 @@ class Trainer:
         checkpoint = Checkpoint(self.averaged_model(), chunk=statistics.mode(t.chunks), chunks=chunks)
         record = self.record(figures)
         if t.tune_rounds:
-            conversations = (self.dev_speech, t.tune_conversations, t.tune_duration_s, self.clips)
-            tuner = Tuner(checkpoint, DevelopmentSet.simulated(*conversations, seed=TUNE_SEED))
+            tuner = Tuner(checkpoint, self._conversations(t.tune_conversations, t.tune_duration_s, TUNE_SEED))
             record["before_tuning"] = _rounded(tuner.best.figures)
             trial = tuner.run(t.tune_rounds)
             record["after_tuning"] = _rounded(trial.figures)
