@@ -96,6 +96,18 @@ def test_samples_one_by_one(diarizer: Diarizer) -> None:
     assert events_of(diarizer.stream(), cut(samples, [1])) == events_of(diarizer.stream(), [samples])
 
 
+def test_turns_do_not_depend_on_the_number_of_threads(diarizer: Diarizer) -> None:
+    samples, before, found = two_voices(5 * 16_000), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(events_of(diarizer.stream(), [samples]))
+    finally:
+        torch.set_num_threads(before)
+    assert turns_in(found[0])
+    assert found[1] == found[0]
+
+
 def test_turns_are_those_of_one_big_step(diarizer: Diarizer) -> None:
     samples = two_voices()
     whole = len(samples) // CHUNK_SAMPLES * CHUNK_SAMPLES

@@ -19,6 +19,8 @@ from diarnorm.model import Model, ModelConfig
 from diarnorm.turns import TurnConfig
 from tests.wavbytes import speechlike
 
+torch.set_num_threads(1)  # tensors this small are slower on several, many times so beside other work
+
 ENCODER = EncoderConfig(dim=32, num_blocks=2, num_heads=2, ff_factor=2, kernel_size=5, left_context=6, dropout=0.0)
 MEMORY = MemoryConfig(
     embedding_dim=8,
