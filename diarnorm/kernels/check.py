@@ -14,7 +14,9 @@ def check_rms_norm(x: Tensor, weight: Tensor, eps: float, mask: Tensor | None, o
             "the norm runs over the last dimension"
         )
     if not (x.dtype.is_floating_point and weight.dtype.is_floating_point):
-        raise ValueError(f"x and weight must be floating point, got {x.dtype} and {weight.dtype}: convert with .float()")
+        raise ValueError(
+            f"x and weight must be floating point, got {x.dtype} and {weight.dtype}: convert with .float()"
+        )
     if mask is not None:
         _check_mask(x, mask)
     if out_dtype is not None and not out_dtype.is_floating_point:

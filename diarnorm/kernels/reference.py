@@ -58,3 +58,25 @@ def add(
 
 def _keep(x: Tensor, mask: Tensor | None) -> Tensor:
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
+
+
+def gradients(
+    dy: Float[Tensor, "*rows dim"],
+    z: Float[Tensor, "*rows dim"],
+    weight: Float[Tensor, " dim"],
+    eps: float,
+    mask: Bool[Tensor, "*rows"] | None = None,
+    dr: Float[Tensor, "*rows dim"] | None = None,
+) -> tuple[Float[Tensor, "*rows dim"], Float[Tensor, " dim"]]:
+    """Gradients of z and weight in `rms_norm(z, weight, eps, mask)` from its gradient `dy`, in float32 or wider.
+
+    `dr` is z's own gradient from elsewhere. For callers outside autograd; autograd finds the same by itself.
+    """
+    dtype = torch.promote_types(torch.promote_types(z.dtype, weight.dtype), torch.float32)
+    wide, dy = _keep(z.to(dtype), mask), _keep(dy.to(dtype), mask)
+    scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+    normed, slope = wide * scale, dy * weight.to(dtype)
+    dz = scale * (slope - normed * (slope * normed).mean(dim=-1, keepdim=True))
+    if dr is not None:
+        dz = dz + dr.to(dtype)
+    return _keep(dz, mask), (dy * normed).reshape(-1, weight.shape[0]).sum(dim=0)
