@@ -7,11 +7,11 @@ cumulative sums, so every frame is decoded in parallel. Where the weights come f
   for a third of them, else exponential); until then the newcomer token must fire. One birth becomes many frames of
   practice.
 - *own decisions*: the same, but once a speaker is in, the model's own first-pass decisions feed the prototypes.
-- *rollout*: the memory runs freely, exactly as it does when streaming; each slot is then given to the speaker that
-  founded it. Slots founded by no speaker, or by one who already had a slot, must stay silent.
+- *rollout*: the memory runs freely, as it does when streaming, except that nobody is dropped; each slot is then given
+  to the speaker that founded it. Slots founded by no speaker, or by one who already had a slot, must stay silent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -141,12 +141,7 @@ def rollout(
     memory: SpeakerMemory, h: Tensor, activity: Tensor, config: LossConfig, founding: float = 12.0
 ) -> SlotTargets:
     """Let the memory run freely and give each slot to the speaker heard in its first `founding` frames."""
-    training = memory.training
-    output, _ = memory.eval()(h)
-    memory.train(training)
-    weight = output.weight
-    used = int((weight.amax(dim=(0, 1)) > 0).sum())
-    weight = weight[..., : max(used, 1)]
+    weight = _free_weights(memory, h)
     first = weight * (weight.cumsum(dim=1) <= founding)
     mass = torch.einsum("bts,btk->bsk", first, activity)
     share, speaker = (mass / first.sum(dim=1).clamp(min=1e-6)[..., None]).max(dim=-1)
@@ -159,6 +154,19 @@ def rollout(
     counts = torch.where(owner.sum(dim=-1) > 0, 1.0, config.phantom)[:, None, :]
     importance = torch.cat([occupied * counts, torch.ones_like(outside)], dim=-1)
     return SlotTargets(weight, torch.cat([target, outside], dim=-1), importance)
+
+
+def _free_weights(memory: SpeakerMemory, h: Tensor) -> Tensor:
+    """Weights of a free run in which nobody is dropped, since cumulative sums cannot forget; unused slots left out."""
+    training, config = memory.training, memory.config
+    memory.config = replace(config, drop_frames=h.shape[1])
+    try:
+        weight = memory.eval()(h)[0].weight
+    finally:
+        memory.config = config
+        memory.train(training)
+    used = int((weight.amax(dim=(0, 1)) > 0).sum())
+    return weight[..., : max(used, 1)]
 
 
 def training_losses(

@@ -166,6 +166,14 @@ def test_order_of_the_speakers_does_not_matter() -> None:
     assert_rollout_by_hand(lambda said, activity, config: rolled_out(said, activity.flip(-1), config))
 
 
+def test_nobody_is_dropped_in_a_rollout() -> None:
+    memory = scripted_memory(2, confirm_frames=3.0, drop_frames=1)
+    said = tracks("#.....", "......", "......")
+    targets = rollout(memory, script(said, torch.ones(1, 6, 2)), tracks("#....#"), LossConfig())
+    torch.testing.assert_close(targets.importance[..., :1], tracks(".#####"))
+    assert memory.config.drop_frames == 1  # in streams they still are
+
+
 def test_rollout_check_notices_mutants() -> None:
     with pytest.raises(AssertionError):
         assert_rollout_by_hand(lambda said, activity, config: rolled_out(said, activity.roll(1, dims=1), config))
