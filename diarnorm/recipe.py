@@ -79,7 +79,7 @@ def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:
 
 def _check_words(words: Sequence[str], folder: Path) -> None:
     """Refuse options that do not exist, and choices that a group does not have, before Hydra is asked."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         if word.startswith("-") and word not in OPTIONS:
             close = difflib.get_close_matches(word, OPTIONS, n=1)
             hint = f"did you mean {close[0]}?" if close else "options are -m, --cfg job, --help and --debug"
