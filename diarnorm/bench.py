@@ -21,6 +21,10 @@ PERCENTILES = (50, 95, 99)
 
 def main(argv: Sequence[str]) -> int:
     """Run `diarnorm bench` with these arguments; the exit code."""
+    if argv[:1] == ["norm"]:
+        from diarnorm import bench_norm
+
+        return bench_norm.main(argv[1:])
     options = make_parser().parse_args(argv)
     figures = bench_stream(
         options.model,
@@ -90,7 +94,12 @@ def _peak_mb() -> float:
 def make_parser() -> Parser:
     """Options of `diarnorm bench`."""
     parser = Parser("bench", "Measure speed and memory on this machine.")
-    parser.add_argument("what", metavar="WHAT", choices=["stream"], help="stream: live diarization, chunk by chunk")
+    parser.add_argument(
+        "what",
+        metavar="WHAT",
+        choices=["stream", "norm"],
+        help="stream: live diarization, chunk by chunk; norm: the normalisation layer (bench norm --help)",
+    )
     parser.add_argument("--model", metavar="NAME|PATH", default=DEFAULT_MODEL, help="a shipped model or a model file")
     parser.add_argument(
         "--chunk-ms",

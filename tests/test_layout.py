@@ -24,8 +24,9 @@ LEVELS = [
     {"checkpoint", "model"},
     {"data", "stream"},
     {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
+    | {"contestants", "gpucheck", "stopwatch"}
     | {"convert", "evaluate", "export", "report", "robustness", "scores"},
-    {"bench", "cli", "commands", "live"},
+    {"bench", "bench_norm", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
@@ -66,21 +67,15 @@ def violations(sources: Mapping[str, str]) -> list[str]:
     for path, source in sources.items():
         component = Path(path).parts[0].removesuffix(".py")
         if component not in LEVEL:
-            problems.append(
-                f"diarnorm/{path}: give {component!r} its place in LEVELS of tests/test_layout.py"
-            )
+            problems.append(f"diarnorm/{path}: give {component!r} its place in LEVELS of tests/test_layout.py")
             continue
         imports = imported_components(path, source) - {component}
         graph.setdefault(component, set()).update(imports)
         for name in sorted(imports):
             if name not in LEVEL:
-                problems.append(
-                    f"diarnorm/{path} imports {name!r} from diarnorm, which is no module of the table"
-                )
+                problems.append(f"diarnorm/{path} imports {name!r} from diarnorm, which is no module of the table")
             elif LEVEL[name] > LEVEL[component]:
-                problems.append(
-                    f"diarnorm/{path} imports {name!r} from above it; move what both need further down"
-                )
+                problems.append(f"diarnorm/{path} imports {name!r} from above it; move what both need further down")
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -1,0 +1,126 @@
+"""`diarnorm bench norm`: figures that follow from known times, files to read back, mistakes in one sentence."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from diarnorm import bench_norm, stopwatch
+from diarnorm.bench_norm import Row, crossovers, measure, plot, table, write_csv
+from diarnorm.cli import main
+from diarnorm.stopwatch import Comparison, Machine
+
+CPU = torch.device("cpu")
+MACHINE = Machine("CPU", copy_gb_per_s=10.0, floor_us=2.0)
+
+
+@pytest.fixture(autouse=True)
+def _same_number_of_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def row(name: str = "eager", dim: int = 256, rows: int = 1, time_us: float = 5.0, ratio: float = 2.0) -> Row:
+    return Row("cpu", "float32", "forward", dim, rows, name, "note", time_us, ratio, ratio - 0.1, ratio + 0.1, 1.0, 0.1)
+
+
+def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    target, picture = tmp_path / "norm.csv", tmp_path / "norm.png"
+    words = ["--dims", "32", "--rows", "1", "8", "--rounds", "1", "--no-compile", "--csv", str(target)]
+    assert main(["bench", "norm", *words, "--png", str(picture)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("CPU, float32, forward: copy ")
+    with target.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(entry["name"], entry["rows"]) for entry in rows] == [
+        (name, count) for count in ("1", "8") for name in ("layer_norm", "eager", "F.rms_norm", "diarnorm")
+    ]
+    for entry in rows:
+        assert float(entry["time_us"]) > 0
+        assert entry["note"]
+        assert entry["name"] in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_figures_of_known_times(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 us for 16 x 256 in float32: 2 x 16 kB, with gradients 5 x 16 kB."""
+    found = Comparison(baseline_s=2e-6, other_s=4e-6, ratio=2.0, low=1.9, high=2.1)
+    monkeypatch.setattr(stopwatch, "compare", lambda *arguments: found)
+    rows = measure(
+        CPU,
+        dtype=torch.float32,
+        dims=[256],
+        row_counts=[16],
+        backward=backward,
+        compiled=False,
+        copy_gb_per_s=10.0,
+    )
+    assert len(rows) == 4
+    for entry in rows:
+        assert (entry.dim, entry.rows, entry.ratio, entry.ratio_low, entry.ratio_high) == (256, 16, 2.0, 1.9, 2.1)
+        assert entry.time_us == pytest.approx(4.0)
+        assert entry.gb_per_s == pytest.approx((5 if backward else 2) * 16384 / 4e-6 / 1e9)
+        assert entry.of_copy == pytest.approx(entry.gb_per_s / 10.0)
+        assert entry.mode == ("forward+backward" if backward else "forward")
+
+
+def test_crossover_is_what_copying_moves_in_the_time_of_the_smallest_call() -> None:
+    rows = [row(rows=1000, time_us=90.0), row(rows=1, time_us=5.0), row("diarnorm", rows=1, time_us=2.5)]
+    found = crossovers(rows, MACHINE)
+    assert found["eager"] == (5.0, pytest.approx(50e3))
+    assert found["diarnorm"] == (2.5, pytest.approx(25e3))
+    text = table(rows, MACHINE)
+    assert "50.0 kB   note" in text
+    assert "1.900..2.100" in text
+
+
+def test_csv_holds_every_figure(tmp_path: Path) -> None:
+    write_csv([row(time_us=1 / 3)], tmp_path / "x.csv")
+    header, line = (tmp_path / "x.csv").read_text("utf-8").splitlines()
+    assert header.split(",")[-3:] == ["ratio_high", "gb_per_s", "of_copy"]
+    assert str(1 / 3) in line
+
+
+def test_picture_without_matplotlib_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"--png needs matplotlib: pip install 'diarnorm\[plot\]'"):
+        plot([row()], MACHINE, tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "tpu"], "--device tpu is not known: give cpu or cuda"),
+        (["--rows", "0"], "0 is out of range: give 1 or more"),
+        (["--dtype", "int8"], "invalid choice: 'int8'"),
+        (["--round", "3"], "unknown option --round 3; did you mean --rounds?"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "norm", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+@pytest.mark.parametrize("words", [["--gpu-check"], ["--device", "cuda"]])
+def test_without_a_gpu_it_says_so(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "norm", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "needs an NVIDIA GPU, and torch finds none here" in err
+
+
+def test_help_does_not_load_torch() -> None:
+    """The parser is made before torch is asked for."""
+    assert "import torch" not in bench_norm.make_parser.__code__.co_names
+    assert bench_norm.make_parser().parse_args([]).rounds == 15
