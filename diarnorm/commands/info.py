@@ -51,7 +51,9 @@ def info_lines(path: Path, header: ModelHeader) -> list[str]:
     ]
     # The memory decides when a newcomer is confirmed; the turns follow it.
     turns = {**facts["turns"], "confirm_frames": facts["model"]["memory"]["confirm_frames"]}
-    sections = {**facts["model"], "turns": turns, "training": facts["training"]}
+    # The configuration of the run fills a screen: it is for --json.
+    training = {key: value for key, value in facts["training"].items() if key != "config"}
+    sections = {**facts["model"], "turns": turns, "training": training}
     return lines + [f"{name:<9} {_pairs(values)}" for name, values in sections.items()]
 
 
