@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diarnorm.norms import EPS, make_norm
+from diarnorm.norms import EPS, add_and_norm, make_norm
 from diarnorm.timebase import MELS_PER_FRAME, NUM_MELS
 
 PLACEMENTS = ("pre", "post")
@@ -135,20 +135,25 @@ class Block(nn.Module):
         self, x: Tensor, state: BlockState, valid: Tensor, chunk: int, bias_BNW: Tensor
     ) -> tuple[Tensor, BlockState]:
         """One block over whole chunks."""
-        x = self._join(0, x, self.ff_in(self._read(0, x, valid)), 0.5, valid)
-        y, keys, values = self.attention(self._read(1, x, valid), state, chunk, bias_BNW)
-        x = self._join(1, x, y, 1.0, valid)
-        y, conv = self.convolution(self._read(2, x, valid), state, valid)
-        x = self._join(2, x, y, 1.0, valid)
-        x = self._join(3, x, self.ff_out(self._read(3, x, valid)), 0.5, valid)
+        normed = self.norms[0](x, valid) if self.placement == "pre" else x
+        normed, x = self._join(0, x, self.ff_in(normed), 0.5, valid)
+        y, keys, values = self.attention(normed, state, chunk, bias_BNW)
+        normed, x = self._join(1, x, y, 1.0, valid)
+        y, conv = self.convolution(normed, state, valid)
+        normed, x = self._join(2, x, y, 1.0, valid)
+        _, x = self._join(3, x, self.ff_out(normed), 0.5, valid)
         return x, BlockState(keys, values, conv)
 
-    def _read(self, index: int, x: Tensor, valid: Tensor) -> Tensor:
-        return self.norms[index](x, valid) if self.placement == "pre" else x
-
-    def _join(self, index: int, x: Tensor, y: Tensor, alpha: float, valid: Tensor) -> Tensor:
-        x = torch.add(x, self.dropout(y), alpha=alpha)
-        return x if self.placement == "pre" else self.norms[index](x, valid)
+    def _join(self, index: int, x: Tensor, y: Tensor, alpha: float, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """What the next part reads, and the stream, after `x + alpha * y`; the last part has none after it to read it."""
+        y = self.dropout(y)
+        if self.placement == "post":
+            normed, _ = add_and_norm(self.norms[index], y, x, alpha, valid)
+            return normed, normed
+        if index + 1 < len(self.norms):
+            return add_and_norm(self.norms[index + 1], y, x, alpha, valid)
+        x = torch.add(x, y, alpha=alpha)
+        return x, x
 
 
 class Encoder(nn.Module):

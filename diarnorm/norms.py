@@ -2,7 +2,7 @@
 
 In evaluation mode output frame t depends on input frame t alone, so a norm can be swapped without touching streaming,
 padding cannot leak, and batch size cannot matter. Only `batch` in training mode looks at other frames, and then only
-at the valid ones. All compute in float32 and cast back once; all start with scale 1.
+at the valid ones. All compute in float32 (float64 where x is) and cast back once; all start with scale 1.
 
 Sources: S. Ioffe and C. Szegedy, "Batch Normalization", 2015; J. L. Ba et al., "Layer Normalization", 2016;
 B. Zhang and R. Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -19,21 +19,31 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diarnorm.kernels import add_rms_norm, rms_norm
+
 EPS = 1e-5
 """Added under the square root by every norm."""
 
 
 class RMSNorm(nn.RMSNorm):
-    """`y = x / sqrt(mean(x^2) + eps) * weight`; state dicts are interchangeable with `torch.nn.RMSNorm`."""
+    """`y = x / sqrt(mean(x^2) + eps) * weight`; state dicts are interchangeable with `torch.nn.RMSNorm`.
 
-    def __init__(self, dim: int, eps: float = EPS) -> None:
+    `backend` chooses what computes it, see `diarnorm.kernels`; it may change at any time and is in no state dict.
+    """
+
+    eps: float  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, dim: int, eps: float = EPS, backend: str = "auto") -> None:
         super().__init__(dim, eps=eps)
+        self.backend = backend
 
     def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
-        wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)  # pyright: ignore[reportOperatorIssue]
-        return (wide * scale * self.weight.float()).to(x.dtype)
+        return rms_norm(x, self.weight, self.eps, backend=self.backend)
+
+    def add(self, x: Tensor, residual: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+        """`(norm(r), r)` with `r = residual + alpha * x`, in one kernel."""
+        return add_rms_norm(x, residual, self.weight, self.eps, alpha, backend=self.backend)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -44,8 +54,8 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Normalise the last dimension. `valid` is accepted for the common signature and not needed."""
-        weight, bias = self.weight.float(), self.bias.float()
-        return F.layer_norm(x.float(), self.normalized_shape, weight, bias, self.eps).to(x.dtype)
+        wide, weight, bias = _wide(x), _wide(self.weight), _wide(self.bias)
+        return F.layer_norm(wide, self.normalized_shape, weight, bias, self.eps).to(x.dtype)
 
 
 class BatchNorm(nn.BatchNorm1d):
@@ -61,10 +71,10 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Float[Tensor, "*rows dim"], valid: Bool[Tensor, "*rows"] | None = None) -> Tensor:
         """Normalise each feature; in training mode only frames with `valid` count (all, when None)."""
-        wide = x.float()
+        wide = _wide(x)
         mean, var = self._batch_statistics(wide, valid) if self.training else self._running_statistics()
-        scale = torch.rsqrt(var + self.eps) * self.weight.float()
-        return ((wide - mean) * scale + self.bias.float()).to(x.dtype)
+        scale = torch.rsqrt(var + self.eps) * _wide(self.weight)
+        return ((wide - mean) * scale + _wide(self.bias)).to(x.dtype)
 
     def _running_statistics(self) -> tuple[Tensor, Tensor]:
         assert self.running_mean is not None
@@ -117,6 +127,21 @@ def make_norm(name: str, dim: int, eps: float = EPS) -> nn.Module:
     if not eps > 0:
         raise ValueError(f"eps={eps} would divide silent frames by zero: give a positive number, usually {EPS}")
     return NoNorm() if name == "none" else NORMS[name](dim, eps=eps)
+
+
+def add_and_norm(
+    norm: nn.Module, x: Tensor, residual: Tensor, alpha: float, valid: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`(norm(r, valid), r)` with `r = residual + alpha * x`; one kernel where the norm has one."""
+    if isinstance(norm, RMSNorm):
+        return norm.add(x, residual, alpha)
+    r = torch.add(residual, x, alpha=alpha)
+    return norm(r, valid), r
+
+
+def _wide(x: Tensor) -> Tensor:
+    """float32, or float64 where x is."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 class _SumOverProcesses(torch.autograd.Function):
