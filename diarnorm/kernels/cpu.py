@@ -6,6 +6,8 @@ program is being recorded or transformed (torch.compile, torch.export, torch.jit
 gradients), the definition in `reference.py` runs instead, so that these see plain operators.
 """
 
+from contextlib import suppress
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -66,15 +68,17 @@ def add_rms_norm(
     """
     if not _is_plain(x):
         return reference.add_rms_norm(x, residual, weight, eps, alpha, mask, out_dtype)
+    kernels = native.load()
+    alike = x.dtype is residual.dtype is weight.dtype and x.dtype in operators.DTYPES and out_dtype in (None, x.dtype)
+    if alike and kernels is not None:
+        with suppress(ValueError):  # the checks below say what does not fit
+            return kernels.add_rms_norm(x, residual, weight, eps, alpha, mask)
     check_rms_norm(x, weight, eps, mask, out_dtype)
     check_residual(x, residual)
-    y_dtype = x.dtype if out_dtype is None else out_dtype
-    if not (x.dtype == residual.dtype == weight.dtype and x.dtype in operators.DTYPES):
-        r = reference.add(x, residual, alpha, mask)
-        return rms_norm(r, weight, eps, mask, y_dtype), r
-    kernels = native.load()
-    y, r = (operators if kernels is None else kernels).add_rms_norm(x, residual, weight, eps, alpha, mask)
-    return y.to(y_dtype), r
+    if alike:
+        return operators.add_rms_norm(x, residual, weight, eps, alpha, mask)
+    r = reference.add(x, residual, alpha, mask)
+    return rms_norm(r, weight, eps, mask, x.dtype if out_dtype is None else out_dtype), r
 
 
 def _is_simple(x: Tensor, weight: Tensor, eps: float) -> bool:
