@@ -145,7 +145,7 @@ class Block(nn.Module):
         return x, BlockState(keys, values, conv)
 
     def _join(self, index: int, x: Tensor, y: Tensor, alpha: float, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """What the next part reads, and the stream, after `x + alpha * y`; the last part has none after it to read it."""
+        """What the next part reads, and the stream, after `x + alpha * y`; after the last part both are the stream."""
         y = self.dropout(y)
         if self.placement == "post":
             normed, _ = add_and_norm(self.norms[index], y, x, alpha, valid)
