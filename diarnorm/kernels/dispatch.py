@@ -3,6 +3,7 @@
 Nothing here asks for CUDA or Triton before a CUDA tensor arrives.
 """
 
+import logging
 import warnings
 from functools import lru_cache
 from importlib.util import find_spec
@@ -10,11 +11,15 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+logger = logging.getLogger(__name__)
+
 BACKENDS = ("auto", "eager", "triton", "op")
 """What a caller may ask for. `auto`: the best that fits; `eager`: the definition, in torch's operators; `triton`: the
 fused GPU kernels, or an error; `op`: these as one `torch.library` operator."""
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_TAKEN = frozenset({*KERNEL_DTYPES, torch.bool})
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
 OLDEST_CAPABILITY = (8, 0)
 
 
@@ -56,24 +61,29 @@ def _require_triton(*tensors: Tensor | None) -> None:
         raise ValueError(f"backend='triton' needs CUDA tensors, got {devices}: move them with .cuda()")
     if (obstacle := triton_obstacle(given[0].device)) is not None:
         raise ValueError(f"backend='triton' cannot run here: {obstacle}; or use backend='auto'")
-    if unknown := [str(tensor.dtype) for tensor in given if tensor.dtype not in (*KERNEL_DTYPES, torch.bool)]:
+    if unknown := [str(tensor.dtype) for tensor in given if tensor.dtype not in _TAKEN]:
         raise ValueError(f"backend='triton' knows float32, bfloat16 and float16, got {unknown[0]}: use backend='eager'")
 
 
-def _fits(*tensors: Tensor | None) -> bool:
-    """Whether the Triton kernels take these CUDA tensors; what stands in their way is said once."""
-    given = [tensor for tensor in tensors if tensor is not None]
-    if any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in given):
-        return False  # fake or distributed tensors have operators, but no memory to hand to a kernel
-    if any(tensor.dtype not in (*KERNEL_DTYPES, torch.bool) for tensor in given):
-        return False  # float64 is for checks
-    return _announce(triton_obstacle(given[0].device))
+def _fits(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether the Triton kernels take these CUDA tensors; what stands in their way is said once.
+
+    Fake and distributed tensors have operators, but no memory to hand to a kernel; float64 is for checks.
+    """
+    for tensor in (x, *others):
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.dtype not in _TAKEN):
+            return False
+    return _announce(x.device)
 
 
 @lru_cache
-def _announce(obstacle: str | None) -> bool:
+def _announce(device: torch.device) -> bool:
+    """Whether there is no obstacle on this GPU. Says once which way norms take there."""
+    obstacle = triton_obstacle(device)
     if obstacle is not None:
-        warnings.warn(f"norms on this GPU run as separate torch operators: {obstacle}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"norms on {device} run as separate torch operators: {obstacle}", RuntimeWarning, stacklevel=5)
+    else:
+        logger.info("RMSNorm on %s: Triton kernels", device)
     return obstacle is None
 
 

@@ -192,6 +192,6 @@ def _launch(
 
     constants = (dim, row_vector(dim), tile.rows, tile.block)
     compiled = getattr(triton_rms, name)[grid](*tensors, *numbers, *constants, num_warps=tile.num_warps)
-    if compiled is not None:  # the interpreter compiles nothing
+    if compiled is not None and triton_rms.LAUNCHES_DIRECTLY:  # the interpreter compiles nothing
         _compiled[key] = compiled, constants
     return None

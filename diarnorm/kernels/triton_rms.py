@@ -16,6 +16,9 @@ in a fixed order. VECTOR is the number of elements that every row is aligned to 
 import triton
 import triton.language as tl
 
+LAUNCHES_DIRECTLY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 3)
+"""Whether a compiled kernel takes the same arguments as its first launch, constants included."""
+
 ANY_VALUE = ["x_ptr", "residual_ptr", "dy_ptr", "dr_ptr", "mask_ptr"]
 ANY_VALUE += ["num_rows", "x_stride", "residual_stride", "dy_stride", "dr_stride"]
 """Arguments on whose value nothing is compiled. The pointers among them lead into a caller's memory and need not start

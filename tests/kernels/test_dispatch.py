@@ -1,8 +1,10 @@
 """The public functions: what they refuse, which way they take, and that no GPU is asked for."""
 
+import logging
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,28 +71,60 @@ def test_the_way_taken() -> None:
         assert choose_backend(torch.empty(2, 5, device="cuda")) == "eager"
 
 
-def test_what_stands_in_the_way_of_triton_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda", 3)
-    dispatch.triton_obstacle.cache_clear()
-    dispatch._announce.cache_clear()
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """A GPU to ask about that is not there, and nothing remembered about any."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(dispatch, "find_spec", lambda name: object())
+    for remembered in (dispatch.triton_obstacle, dispatch._announce):
+        remembered.cache_clear()
+    yield torch.device("cuda", 3)
+    for remembered in (dispatch.triton_obstacle, dispatch._announce):
+        remembered.cache_clear()
+
+
+def test_an_old_gpu_is_an_obstacle(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert dispatch.triton_obstacle(device) == "compute capability 7.5 is older than 8.0; use a newer GPU"
-    dispatch.triton_obstacle.cache_clear()
+    assert dispatch.triton_obstacle(gpu) == "compute capability 7.5 is older than 8.0; use a newer GPU"
+
+
+def test_a_missing_triton_is_said_once(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "triton", None)
-    obstacle = dispatch.triton_obstacle(device)
-    assert obstacle == "Triton is not installed; pip install triton"
-    with pytest.warns(RuntimeWarning, match="run as separate torch operators: Triton is not installed"):
-        assert not dispatch._announce(obstacle)
+    with pytest.warns(RuntimeWarning, match="on cuda:3 run as separate torch operators: Triton is not installed; pip"):
+        assert not dispatch._announce(gpu)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not dispatch._announce(obstacle)
-    dispatch.triton_obstacle.cache_clear()
-    monkeypatch.setattr(dispatch, "triton_obstacle", lambda device: obstacle)
+        assert not dispatch._announce(gpu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with FakeTensorMode(), pytest.raises(ValueError, match="cannot run here: Triton is not installed"):
-        choose_backend(torch.empty(2, 5, device="cuda"), backend="triton")
+        choose_backend(torch.empty(2, 5, device="cuda:3"), backend="triton")
+
+
+def test_triton_wants_cuda_tensors_of_its_dtypes(gpu: torch.device) -> None:
     with pytest.raises(ValueError, match="needs CUDA tensors, got cpu: move them"):
         choose_backend(torch.ones(2, 5), backend="triton")
+    with FakeTensorMode():
+        x = torch.empty(2, 5, device=gpu)
+        assert choose_backend(x, backend="triton") == "triton"
+        with pytest.raises(ValueError, match="got cuda:3, cpu"):
+            choose_backend(x, torch.empty(5), backend="triton")
+        with pytest.raises(ValueError, match="float64: use backend='eager'"):
+            choose_backend(x.double(), backend="triton")
+
+
+def test_mixed_dtypes_are_no_reason_to_fall_back(
+    gpu: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A float32 weight beside bfloat16 activations, and a mask, stay on the kernels; only float64 does not."""
+    x, weight, mask = torch.ones(2, 5, dtype=torch.bfloat16), torch.nn.Parameter(torch.ones(5)), torch.ones(2) > 0
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with caplog.at_level(logging.INFO, logger="diarnorm.kernels.dispatch"):
+        assert dispatch._fits(x, weight, None, mask)
+        assert dispatch._fits(x, weight, None, mask)
+    assert [record.message for record in caplog.records] == ["RMSNorm on cpu: Triton kernels"]
+    assert not dispatch._fits(x, weight.double())
 
 
 @pytest.mark.parametrize("backend", ["auto", "eager", "op"])
