@@ -58,11 +58,13 @@ def test_the_command_says_what_the_library_says(diarnorm, base: Path, loudness_m
     annotation = Diarizer.from_pretrained(loudness_model)(base)
     assert [(round(s.start, 3), round(s.end, 3)) for s in annotation.itersegments()] == BASE
     assert out.splitlines()[0] == "SPEAKER base 1 0.880 2.240 <NA> <NA> speaker_1 <NA> <NA>"
-    head, speaker, latency, speed = err.splitlines()
-    assert head.startswith("base: 15.00 s of audio, 8.08 s of speech, 0.00 s of it overlapped; 1 speaker of at most 4")
+    head, count, speaker, latency, decisions = err.splitlines()
+    assert head == "base: 15.00 s of audio, 8.08 s of speech, 0.00 s of it overlapped"
+    assert count == "  1 speaker of at most 4"
     assert speaker.split() == ["speaker_1", "8.08", "s", "100.0", "%", "3", "turns"]
-    assert "activity latency 0.96 s; decisions add 0.16 s (a turn's start), 0.40 s (a newcomer's)" in latency
-    assert speed.startswith("  RTF 0.")
+    assert latency.startswith("  activity latency 0.96 s, RTF 0.")
+    assert "  decisions add 0.16 s (a turn's start), 0.40 s (a newcomer's), " in decisions
+    assert max(map(len, err.splitlines())) <= 80
 
 
 def test_quiet_says_nothing(diarnorm, base: Path) -> None:
@@ -310,6 +312,18 @@ class SignallingBlock:
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         signal.raise_signal(self.number)
         return np.zeros(0, np.float32)
+
+
+def test_a_signal_while_the_model_loads_ends_the_program_at_once(
+    diarnorm, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*args: object, **options: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal was not raised while loading")
+
+    monkeypatch.setattr(Diarizer, "from_pretrained", load)
+    assert diarnorm(base, "--output", tmp_path / "out") == (130, "", "")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("while_waiting", [True, False])

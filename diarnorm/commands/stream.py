@@ -124,7 +124,9 @@ class Batch:
             return None
         with reader:
             stream_options = {"chunk_ms": options.chunk_ms, "max_speakers": options.max_speakers}
-            stream = self.diarizer.stream(reader.sample_rate, channel=options.channel, **stream_options)
+            with interrupts.waiting():  # loading takes seconds
+                diarizer = self.diarizer
+            stream = diarizer.stream(reader.sample_rate, channel=options.channel, **stream_options)
             try:
                 return self._run(stream, reader, source, name, interrupts)
             except ValueError as error:

@@ -12,11 +12,11 @@ def summary_lines(outcome: Outcome) -> list[str]:
     summary = outcome.summary
     head = (
         f"{outcome.name}: {summary.duration_s:.2f} s of audio, {summary.speech_s:.2f} s of speech, "
-        f"{summary.overlap_s:.2f} s of it overlapped; "
-        f"{_count(len(summary.speakers), 'speaker')} of at most {outcome.max_speakers}"
+        f"{summary.overlap_s:.2f} s of it overlapped"
     )
     return [
         head,
+        f"  {_count(len(summary.speakers), 'speaker')} of at most {outcome.max_speakers}",
         *_speaker_lines(outcome),
         *_speed_lines(outcome),
         *(f"  note: {note}" for note in outcome.notes),
@@ -45,12 +45,12 @@ def _speaker_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _speed_lines(outcome: Outcome) -> Iterator[str]:
+    speed = "" if outcome.rtf is None else f", RTF {outcome.rtf:.4f} ({outcome.busy_s:.2f} s of work)"
+    yield f"  activity latency {outcome.latency_s:.2f} s{speed}"
     yield (
-        f"  activity latency {outcome.latency_s:.2f} s; decisions add {outcome.start_s:.2f} s (a turn's start), "
-        f"{outcome.newcomer_s:.2f} s (a newcomer's), {outcome.end_s:.2f} s (a turn's end)"
+        f"  decisions add {outcome.start_s:.2f} s (a turn's start), {outcome.newcomer_s:.2f} s (a newcomer's), "
+        f"{outcome.end_s:.2f} s (an end)"
     )
-    if outcome.rtf is not None:
-        yield f"  RTF {outcome.rtf:.4f} ({outcome.busy_s:.2f} s of work)"
 
 
 def _count(number: int, what: str) -> str:
