@@ -125,4 +125,16 @@ class Timeline:
         for i, row in enumerate(self._state.rows(num_cells)):
             bar = Text("".join(filled if cell else empty for cell in row.cells), style=COLOURS[i % len(COLOURS)])
             table.add_row(Text(row.speaker), bar, f"{row.speech_s:.1f} s", "speaks" if row.is_speaking else "")
+        table.add_row("", Text(axis(self._state.now_s, num_cells), style="dim"), "", "")
         return Group(Text(f"{self._name}  {self._state.now_s:.1f} s", style="bold"), table)
+
+
+def axis(now_s: float, num_cells: int) -> str:
+    """The times at the ends of the bars.
+
+    >>> axis(12.5, 20)
+    '0 s             60 s'
+    """
+    first_s = max(0.0, now_s - SPAN_S)
+    left, right = f"{first_s:.0f} s", f"{first_s + SPAN_S:.0f} s"
+    return left + right.rjust(num_cells - len(left))

@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from diarnorm.live import SPAN_S, Timeline, TimelineState
+from diarnorm.live import SPAN_S, Timeline, TimelineState, axis
 from diarnorm.turns import Turn, TurnStart
 
 
@@ -37,4 +37,10 @@ def test_a_terminal_sees_bars_and_gets_its_lines_back() -> None:
     assert "my [talk]  30.0 s" in text
     assert "speaks" in text
     assert "·" * 12 + "━" * 12 in text  # 48 cells for 60 s
+    assert f"0 s{' ' * 41}60 s" in text
     assert text.endswith("\x1b[1A\x1b[2K")
+
+
+def test_the_axis_moves_with_the_bars() -> None:
+    assert axis(100.0, 20) == "40 s           100 s"
+    assert len(axis(11_000.0, 10)) >= 10
