@@ -137,3 +137,15 @@ def test_info_tells_what_the_file_holds(loudness_model: Path, capsys: pytest.Cap
     facts = json.loads(capsys.readouterr().out)
     assert (facts["norm"], facts["chunks"]) == ("rms", [6, 12])
     assert f"{facts['num_values']} parameters and constants in 54 tensors" == lines["size"]
+
+
+def test_swapped_arguments_are_noticed(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    ref, hyp = folders
+    for name in ("one", "two"):
+        (hyp / f"{name}.rttm").write_text(f"SPEAKER {name} 1 0.000 9.000 <NA> <NA> speaker_1 <NA> <NA>\n")
+    (hyp / "silent.rttm").write_text("")
+    question = "diarnorm score: REF holds turns that diarnorm wrote, HYP does not: are they swapped?"
+    assert question in score(capsys, hyp, ref)[2]
+    assert question in score(capsys, hyp / "one.rttm", ref / "one.rttm")[2]
+    for given in ((ref, hyp), (hyp, hyp), (ref, ref)):
+        assert "swapped" not in score(capsys, *given)[2]

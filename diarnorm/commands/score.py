@@ -3,8 +3,10 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from diarnorm.commands.arguments import USER_ERROR, Parser, seconds
+from diarnorm.commands.sinks import first_line, is_own_line
 
 EPILOG = """\
 REF and HYP are RTTM files or folders of them; recordings are matched by their names in the files. DER counts miss,
@@ -56,5 +58,14 @@ def main(argv: Sequence[str]) -> int:
     )
     for warning in result.warnings:
         print(f"diarnorm score: {warning}", file=sys.stderr)
+    if _is_output(options.reference) and not _is_output(options.hypothesis):
+        print("diarnorm score: REF holds turns that diarnorm wrote, HYP does not: are they swapped?", file=sys.stderr)
     print(json.dumps(result.to_dict(), ensure_ascii=False, indent=2) if options.json else format_table(result))
     return USER_ERROR if options.strict and result.missing else 0
+
+
+def _is_output(given: str) -> bool:
+    """Whether this program wrote the turns of a file or folder, as far as their first lines tell."""
+    path = Path(given)
+    firsts = [first_line(file) for file in (sorted(path.glob("*.rttm")) if path.is_dir() else [path])]
+    return any(firsts) and all(is_own_line(line) for line in firsts if line)

@@ -133,6 +133,17 @@ def _naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def first_line(path: Path) -> str:
+    """The first line of a text file, as far as it can be read."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline(1000).strip()
+
+
+def is_own_line(line: str) -> bool:
+    """Whether a line of RTTM looks like one of this program."""
+    return OWN_LABEL.fullmatch(line) is not None
+
+
 def check_overwrite(path: Path) -> None:
     """Refuse to write over turns that are not this program's, a reference say.
 
@@ -140,11 +151,10 @@ def check_overwrite(path: Path) -> None:
         ValueError: the file exists and starts with a line that this program does not write.
     """
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            first = file.readline(1000).strip()
+        first = first_line(path)
     except (FileNotFoundError, IsADirectoryError):
         return
-    if first and not OWN_LABEL.fullmatch(first):
+    if first and not is_own_line(first):
         raise ValueError(f"{path} exists and was not written by diarnorm: choose another --output or move it")
 
 
