@@ -71,8 +71,8 @@ class Mono16k:
 
     def __init__(self, sample_rate: int, channel: int | None = None):
         check_rate(sample_rate)
-        if channel is not None and channel < 0:
-            raise ValueError(f"channel {channel}; channels are counted from 0")
+        if channel is not None and (not isinstance(channel, int | np.integer) or channel < 0):
+            raise ValueError(f"channel {channel!r}; channels are whole numbers, counted from 0")
         self.warnings: list[str] = []
         self._rate = int(sample_rate)
         self._channel = channel
@@ -124,7 +124,7 @@ class Mono16k:
         """The block as float32 of two dimensions."""
         given = np.asarray(block)
         if given.dtype not in (np.float32, np.int16):
-            raise ValueError(f"block of {given.dtype}; float32 in [-1, 1] or int16 is needed: block.astype('float32')")
+            raise ValueError(f"block of {given.dtype}; float32 in [-1, 1] or int16 is needed{_conversion(given.dtype)}")
         if given.ndim not in (1, 2):
             raise ValueError(f"block of shape {given.shape}; [n] or [n, channels] is needed")
         samples = given[:, None] if given.ndim == 1 else given
@@ -155,6 +155,19 @@ class Mono16k:
         self._meter.add_resampled(mono)
         self._num_out += len(mono)
         return mono
+
+
+def _conversion(dtype: np.dtype) -> str:
+    """Advice for a block of another type: none where nobody can know what the values mean.
+
+    >>> _conversion(np.dtype("int32"))
+    ": (np.asarray(block) / 2147483648).astype('float32')"
+    """
+    if dtype.kind == "f":
+        return ": np.asarray(block, 'float32')"
+    if dtype.kind == "i":
+        return f": (np.asarray(block) / {2 ** (8 * dtype.itemsize - 1)}).astype('float32')"
+    return ""
 
 
 def mix_down(block: Float32[np.ndarray, "samples channels"]) -> Float32[np.ndarray, " samples"]:

@@ -134,6 +134,8 @@ class Stream:
         channel: int | None,
         state: StreamState | None,
     ) -> None:
+        if state is not None and not isinstance(state, StreamState):
+            raise ValueError(f"state is a {type(state).__name__}; what `Stream.state` gave is needed")
         if state is not None and sample_rate != SAMPLE_RATE:
             raise ValueError(f"a saved state goes on at {SAMPLE_RATE} Hz, not {sample_rate} Hz: resample first")
         if state is not None and len(state.turns.slots) != num_slots:

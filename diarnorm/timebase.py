@@ -5,6 +5,8 @@ time is a whole number of samples or frames; seconds appear only in turns and re
 division, so nothing drifts however long a recording is.
 """
 
+from numbers import Integral
+
 SAMPLE_RATE = 16_000
 """Samples per second of everything behind the resampler."""
 WINDOW_SAMPLES = 400
@@ -60,8 +62,10 @@ def chunk_frames(chunk_ms: int) -> int:
     """Frames of a chunk of `chunk_ms`.
 
     Raises:
-        ValueError: not a positive multiple of 80 ms.
+        ValueError: not a whole, positive multiple of 80 ms.
     """
+    if not isinstance(chunk_ms, Integral):
+        raise ValueError(f"chunk_ms={chunk_ms!r} is not a whole number of milliseconds")
     if chunk_ms <= 0 or chunk_ms % FRAME_MS:
         low = max(1, chunk_ms // FRAME_MS) * FRAME_MS
         raise ValueError(f"chunk_ms={chunk_ms} is not a multiple of {FRAME_MS} ms: give {low} or {low + FRAME_MS}")

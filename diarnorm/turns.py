@@ -13,6 +13,7 @@ decided frame by frame.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, isfinite
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,10 @@ def check_max_speakers(max_speakers: int) -> None:
     """Refuse a number of labels out of range.
 
     Raises:
-        ValueError: not from 1 to 64.
+        ValueError: not a whole number from 1 to 64.
     """
+    if not isinstance(max_speakers, Integral):
+        raise ValueError(f"max_speakers={max_speakers!r} is not a whole number")
     if not 1 <= max_speakers <= MAX_SPEAKERS:
         raise ValueError(f"max_speakers={max_speakers} is out of range: give 1 to {MAX_SPEAKERS}")
 
@@ -52,8 +55,7 @@ class Turn:
     def __post_init__(self) -> None:
         if not (0 <= self.start < self.end and isfinite(self.end)):
             raise ValueError(
-                f"a turn needs 0 <= start < end in seconds, got start={self.start}, end={self.end} "
-                f"for {self.speaker!r}"
+                f"a turn needs 0 <= start < end in seconds, got start={self.start}, end={self.end} for {self.speaker!r}"
             )
 
     @property
@@ -92,9 +94,7 @@ class TurnConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset <= self.onset <= 1:
-            raise ValueError(
-                f"thresholds need 0 <= offset <= onset <= 1, got onset={self.onset}, offset={self.offset}"
-            )
+            raise ValueError(f"thresholds need 0 <= offset <= onset <= 1, got onset={self.onset}, offset={self.offset}")
         for name, least in (("min_on_frames", 1), ("min_off_frames", 0), ("pad_frames", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

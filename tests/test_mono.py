@@ -203,8 +203,10 @@ def test_absurd_rates_are_refused(rate: int) -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (np.zeros(4), r"block of float64.*astype\('float32'\)"),
-        (np.zeros(4, np.int32), "block of int32"),
+        (np.zeros(4), r"block of float64.*: np.asarray\(block, 'float32'\)$"),
+        ([0.0, 0.5], r"block of float64.*: np.asarray\(block, 'float32'\)$"),
+        (np.zeros(4, np.int32), r"block of int32.* / 2147483648\).astype\('float32'\)$"),
+        (b"\0\0", "block of .*int16 is needed$"),
         (np.zeros((2, 2, 2), np.float32), r"shape \(2, 2, 2\)"),
         (np.float32(1), r"shape \(\)"),
         (np.zeros((2, 16_000), np.float32), "block.T"),
@@ -218,7 +220,7 @@ def test_blocks_of_other_types_and_shapes_are_refused(block: np.ndarray, message
 
 
 def test_channels_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ValueError, match="channel -1; channels are counted from 0"):
+    with pytest.raises(ValueError, match="channel -1; channels are whole numbers, counted from 0"):
         Mono16k(16_000, channel=-1)
     with pytest.raises(ValueError, match="channel 2 asked for, the input has 2: choose 0 to 1"):
         Mono16k(16_000, channel=2).push(np.zeros((10, 2), np.float32))

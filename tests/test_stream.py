@@ -475,6 +475,29 @@ def test_impossible_options_are_refused(diarizer: Diarizer) -> None:
         Diarizer(make_checkpoint(), device="warp")
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunk_ms": "80"}, "chunk_ms='80' is not a whole number"),
+        ({"chunk_ms": 80.0}, "chunk_ms=80.0 is not a whole number"),
+        ({"max_speakers": 2.5}, "max_speakers=2.5 is not a whole number"),
+        ({"max_speakers": "2"}, "max_speakers='2' is not a whole number"),
+        ({"channel": "L"}, "channel 'L'; channels are whole numbers"),
+        ({"channel": 0.5}, "channel 0.5; channels are whole numbers"),
+        ({"state": "x"}, "state is a str; what `Stream.state` gave is needed"),
+    ],
+)
+def test_options_of_other_types_are_refused(diarizer: Diarizer, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        diarizer.stream(**options)
+
+
+def test_options_may_be_numpys_whole_numbers(diarizer: Diarizer) -> None:
+    stream = diarizer.stream(chunk_ms=np.int64(160), max_speakers=np.int64(2), channel=np.int64(0))  # pyright: ignore
+    assert (stream.latency_s, stream.max_speakers) == (0.16, 2)
+
+
 def test_state_belongs_to_16_khz_and_its_options(diarizer: Diarizer) -> None:
     with pytest.raises(ValueError, match="state of a resampled stream cannot be kept"):
         _ = diarizer.stream(44_100).state
