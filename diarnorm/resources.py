@@ -60,11 +60,12 @@ def model_path(name: str) -> Path:
 
 
 def find_model(name_or_path: str | Path | None = None) -> Path:
-    """Path of a model: a shipped one by name (`rms` when None), or any `.safetensors` file by path.
+    """Path of a model: a shipped one by name (`rms` when None), or any file by path. A word with a folder or an
+    ending is a path.
 
     Raises:
         ValueError: no model of that name is shipped. Whether a file exists is left to its reader.
     """
     given = DEFAULT_MODEL if name_or_path is None else name_or_path
-    is_file = isinstance(given, Path) or Path(given).suffix == ".safetensors"
+    is_file = isinstance(given, Path) or given != Path(given).name or Path(given).suffix != ""
     return Path(given) if is_file else model_path(str(given))

@@ -26,9 +26,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files_under(folder: Path, *suffixes: str) -> set[str]:
     return {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.suffix in suffixes and path.is_file()
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in suffixes and path.is_file()
     }
 
 
@@ -43,6 +41,14 @@ def test_unknown_model_is_refused_with_what_there_is() -> None:
         resources.model_path("nosuch")
     for name in resources.model_names():
         assert resources.model_path(name).is_file()
+
+
+def test_a_word_with_a_folder_or_an_ending_is_a_path() -> None:
+    assert resources.find_model() == resources.find_model("rms") == resources.model_path("rms")
+    for given in ("talk.wav", "m.safetensors", "runs/best", "/tmp", "./rms"):
+        assert resources.find_model(given) == resources.find_model(Path(given)) == Path(given)
+    with pytest.raises(ValueError, match="no shipped model is called 'nosuch'"):
+        resources.find_model("nosuch")
 
 
 def test_every_model_has_its_card() -> None:
@@ -75,9 +81,7 @@ def test_wheel_carries_everything_and_the_installed_package_finds_it(wheel: Path
         text=True,
         check=True,
     )
-    assert run.stdout.splitlines() == [
-        str(site / "diarnorm" / name) for name in ("_configs", "_recipes", "_samples")
-    ]
+    assert run.stdout.splitlines() == [str(site / "diarnorm" / name) for name in ("_configs", "_recipes", "_samples")]
 
 
 def test_version_is_in_the_changelog() -> None:
