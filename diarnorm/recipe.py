@@ -5,6 +5,7 @@ Hydra ends here: below, configuration is dataclasses.
 """
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -57,6 +58,11 @@ def main(argv: Sequence[str]) -> int:
             _run_hydra(folder, rest)
         except JobFailed as failed:
             raise failed.args[0] from None
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            hint = "choose one with hydra.run.dir=FOLDER"
+            raise ValueError(f"the changes are too long for the name of a folder: {hint}") from None
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         if "--debug" in argv:
             raise
@@ -103,8 +109,9 @@ def _run_hydra(folder: Path, arguments: list[str]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `main`, which says them in one sentence
     options, overrides = _options_first(arguments)
     overrides += [f"hydra.searchpath=[{_quoted(str(configs_dir()))}]", f"hydra.job.name={_quoted(folder.name)}"]
-    if not any(word.startswith("hydra/job_logging=") for word in overrides):
-        overrides.append("hydra/job_logging=none")  # no empty log file; warnings still reach the terminal
+    for group in ("job_logging", "hydra_logging"):  # no lines on stdout, no empty log file; warnings reach the terminal
+        if not any(word.startswith(f"hydra/{group}=") for word in overrides):
+            overrides.append(f"hydra/{group}=none")
     before = sys.argv
     sys.argv = ["diarnorm train", *options, f"--config-dir={folder}", "--config-name=recipe", *overrides]
     try:
@@ -149,10 +156,14 @@ def job(config: Any) -> dict[str, float]:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    hydra_config = HydraConfig.get()
+    sweep = hydra_config.mode == RunMode.MULTIRUN
+    if sweep:
+        print(f"{hydra_config.sweep.dir}/{hydra_config.sweep.subdir}", file=sys.stderr)
     try:
         return train(config)
     except Exception as error:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if sweep:
             raise
         raise JobFailed(error) from error
 
@@ -199,7 +210,8 @@ def _one_sentence(error: Exception) -> str:
     override = getattr(error, "override", None)  # of Hydra's parser, which does not always name it
     if override is not None and override not in text:
         text = f"{override}: {text}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    text = text.replace("LexerNoViableAltException: ", "")
+    lines = [line.strip() for line in text.splitlines() if line.strip(" ^")]
     kept = [line.rstrip(".") for line in dict.fromkeys(lines) if not line.startswith(ADVICE)]
     return "; ".join(kept[:8]) + _fix(text)
 
@@ -209,7 +221,7 @@ def _fix(text: str) -> str:
     if "missing EQUAL" in text:
         return "; give KEY=VALUE"
     if "hydra.cc/docs" in text:
-        return "; a value with commas, = or quotes needs quotes of its own: 'data.speech=\"/data/a=b,c\"'"
+        return "; a value with characters such as , = ~ needs quotes of its own: 'data.speech=\"~/a=b,c\"'"
     wrong = re.search(r"Could not override '([^']+)'", text)
     return "" if wrong is None else _nearest_key(wrong[1])
 

@@ -100,9 +100,16 @@ class RunConfig:
         t = self.train
         for name in ("learning_rate", "clip"):
             check_range(f"train.{name}", getattr(t, name), above=0)
-        for name in ("num_steps", "eval_every", "checkpoint_every", "dev_conversations", "threads"):
+        for name in (
+            "num_steps",
+            "eval_every",
+            "checkpoint_every",
+            "dev_conversations",
+            "tune_conversations",
+            "threads",
+        ):
             check_range(f"train.{name}", getattr(t, name), low=1)
-        for name in ("seed", "warmup_steps", "weight_decay", "workers"):
+        for name in ("seed", "warmup_steps", "weight_decay", "tune_rounds", "workers"):
             check_range(f"train.{name}", getattr(t, name), low=0)
         for name in ("final_share", "ema_decay", "rollout_share"):
             check_range(f"train.{name}", getattr(t, name), low=0, high=1)
@@ -125,7 +132,8 @@ class RunConfig:
                     f"{key}.speaker_probabilities={stage.speaker_probabilities}: give one or more, from 0 on"
                 )
             check_range(f"the sum of {key}.speaker_probabilities", sum(stage.speaker_probabilities), above=0)
-        check_range("train.dev_duration_s", self.train.dev_duration_s, low=1)
+        for name in ("dev_duration_s", "tune_duration_s"):
+            check_range(f"train.{name}", getattr(self.train, name), low=1)
 
 
 def check_range(

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -51,6 +52,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch on one thread, which is faster for tiny tensors; afterwards as before, whatever the test's subject set."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def loudness_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model file in which one speaker talks whenever it is loud; see `tests/loudness.py`."""
@@ -61,7 +73,10 @@ def loudness_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree of synthetic voices, eight speakers under `train`, four others under `dev`; put a cache beside it."""
+    """A tree of synthetic voices, eight speakers under `train`, four others under `dev`.
+
+    It lies where `data.speech=synthetic` looks with `corpus.parent.parent` as XDG_CACHE_HOME; put caches beside it.
+    """
     from diarnorm.synthetic import make_corpus
 
-    return make_corpus(tmp_path_factory.mktemp("corpus") / "voices")
+    return make_corpus(tmp_path_factory.mktemp("cache") / "diarnorm" / "synthetic")

@@ -2,12 +2,10 @@
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from diarnorm import bench
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
@@ -16,12 +14,7 @@ from diarnorm.stream import Diarizer
 from diarnorm.synthetic import voice
 from tests.tiny import make_model
 
-
-@pytest.fixture(autouse=True)
-def _same_number_of_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

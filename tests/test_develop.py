@@ -19,10 +19,12 @@ from tests.tiny import make_model
 AS_IT_IS = TurnConfig(min_on_frames=1, min_off_frames=0, pad_frames=0, confirm_frames=1)
 """Rules that turn every active frame into part of a turn, and nothing else."""
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(scope="module")
 def speech(corpus: Path) -> Speech:
-    return load_speech(corpus, split="dev", cache_dir=corpus.parent / "cache")
+    return load_speech(corpus, split="dev", cache_dir=corpus.parent)
 
 
 @pytest.fixture(scope="module")

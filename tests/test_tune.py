@@ -15,10 +15,12 @@ from diarnorm.tune import MEMORY_GRID, TURN_GRID, Trial, Tuner
 from diarnorm.turns import Turn, TurnConfig
 from tests.tiny import make_checkpoint, make_model, script, scripted_memory
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(scope="module")
 def development(corpus: Path) -> DevelopmentSet:
-    speech = load_speech(corpus, split="dev", cache_dir=corpus.parent / "cache")
+    speech = load_speech(corpus, split="dev", cache_dir=corpus.parent)
     return DevelopmentSet.simulated(speech, 2, 5.0)
 
 

@@ -26,6 +26,7 @@ TRAIN = TrainConfig(
     checkpoint_every=2,
     dev_conversations=2,
     dev_duration_s=3.0,
+    tune_rounds=0,
     tune_conversations=2,
     tune_duration_s=3.0,
     workers=0,
@@ -36,7 +37,7 @@ def tiny_run(
     corpus: Path, norm: str = "rms", stages: tuple[CurriculumStage, ...] = STAGES, **changes: Any
 ) -> RunConfig:
     """A run of six steps on the voices in `corpus`, with changes to its `TrainConfig`."""
-    data = DataConfig(speech=str(corpus), cache_dir=str(corpus.parent / "cache"), stages=stages)
+    data = DataConfig(speech=str(corpus), cache_dir=str(corpus.parent), stages=stages)
     model = ModelConfig(encoder=replace(ENCODER, norm=norm), memory=MEMORY)
     return RunConfig(model, data=data, train=replace(TRAIN, **changes))
 
