@@ -89,8 +89,9 @@ def test_bandwidth_and_shapes_and_host_give_figures(monkeypatch: pytest.MonkeyPa
     assert [finding.what for finding in shapes] == ["forward, 4 x 32", "forward+backward, 4 x 32"]
     assert shapes[1].passed
     assert "1000.0 us = 1.00 of" in shapes[1].figure
-    (host,) = check_host(CPU, calls=2)
+    host, graph = check_host(CPU, calls=2)
     assert host.passed is not None
+    assert graph.figure == "500.00 us"
 
 
 def test_step_of_the_whole_model_and_share_of_its_norms(monkeypatch: pytest.MonkeyPatch) -> None:
