@@ -302,3 +302,19 @@ def test_one_compiled_kernel_serves_every_layout(dim: int, driver: RecordingDriv
         autograd.rms_norm(x, weight, EPS, mask[offset : offset + x.shape[0]])
         found |= {compiled for compiled, _ in fused._compiled.values()}
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("dim", "kernels"), [(DIM, {"forward_tile", "backward_tile"}), (9000, None)])
+def test_every_launch_compiles(dim: int, kernels: set[str] | None, driver: RecordingDriver) -> None:
+    """Through Triton's own launch, which the interpreter does not have: with all optional arguments, and with none."""
+    case, residual = make_case(3, dim, dtype=torch.bfloat16), make_case(3, dim, seed=1).x.requires_grad_()
+    mask = torch.tensor([True, False, True])
+    x, weight = case.x.requires_grad_(), case.weight.requires_grad_()
+    for _ in range(2):
+        y, r = autograd.add_rms_norm(x, residual, weight, EPS, 0.5, mask)
+        torch.autograd.backward([y, r], [case.dy, residual.detach()])
+        autograd.rms_norm(x, weight.detach(), EPS).backward(case.dy)
+    names = {key[0] for key in fused._compiled}
+    assert names == ({"forward_loop", "backward_loop", "weight_loop"} if kernels is None else kernels)
+    grids = [launch[0] for launch in driver.launches]
+    assert grids[: len(grids) // 2] == grids[len(grids) // 2 :]
