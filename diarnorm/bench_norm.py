@@ -2,8 +2,9 @@
 
 Every contestant is timed against LayerNorm pair by pair in one process; the ratio is the median over the pairs, with
 the 95 % interval of that median. GB/s count the least traffic there can be, and are compared with copying a large
-buffer in the same process; tensors that fit in a cache go beyond 100 %. Where calls are short, what they cost is the launch, not the traffic: the launch floor is the time of the
-smallest call, the crossover the size at which the traffic takes as long.
+buffer in the same process; tensors that fit in a cache go beyond 100 %. Where calls are short, what they cost is the
+launch, not the traffic: the launch floor is the time of the smallest call, the crossover the size at which the traffic
+takes as long.
 """
 
 import csv
