@@ -1,9 +1,9 @@
 """Launch parameters of the Triton kernels: one small table, keyed by the padded row length and the element size.
 
-Made offline, so that nothing is tuned or timed at run time and a row's reduction order never depends on the batch:
-forward tiles hold about 32 bytes per thread and operand (two 16-byte loads in flight), backward tiles 8 elements per thread,
-which keeps their registers at 40-85 per thread; `programs` is how many backward programs are resident on one
-multiprocessor at that count. `tests/kernels/test_ahead_of_time.py` compiles the table and checks loads and registers.
+Made offline, so that nothing is tuned or timed at run time and a row's reduction order never depends on the batch.
+Forward tiles hold about 32 bytes per thread and operand (two 16-byte loads in flight); backward tiles hold 8 elements
+per thread, which keeps their registers at 40-85 per thread. `programs` is how many backward programs are resident on
+one multiprocessor at that count. `tests/kernels/test_ahead_of_time.py` compiles the table, checks loads and registers.
 """
 
 import math
