@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from torch import distributed
 
 from diarnorm import train, tune
 from diarnorm.checkpoint import load_checkpoint
@@ -369,6 +370,19 @@ def test_one_value_per_channel_trains(
     assert all(value.isfinite().all() for value in saved_tensors(tmp_path).values())
     assert differing(start, trainer.model.state_dict())
     assert math.isfinite(figures["der"])
+
+
+def test_batch_norm_in_a_process_group_of_one_is_batch_norm(corpus: Path, tmp_path: Path) -> None:
+    config = tiny_run(corpus, "batch", num_steps=2)
+    Trainer(config, tmp_path / "alone").run()
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        Trainer(config, tmp_path / "group").run()
+    finally:
+        distributed.destroy_process_group()
+    assert differing(saved_tensors(tmp_path / "group"), saved_tensors(tmp_path / "alone")) == []
+    model = load_checkpoint(tmp_path / "group" / "model.safetensors", norm="batch").model
+    assert int(model.state_dict()["encoder.final_norm.num_batches_tracked"]) == 2
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
