@@ -196,9 +196,7 @@ def _bursts(
     return pieces
 
 
-def draw_rooms(
-    config: RoomConfig, rng: np.random.Generator, num_speakers: int, noise_eq_db: list[np.ndarray]
-) -> Rooms:
+def draw_rooms(config: RoomConfig, rng: np.random.Generator, num_speakers: int, noise_eq_db: list[np.ndarray]) -> Rooms:
     """A room for every track; speakers share theirs, or even their place in it, in some conversations."""
     rows = num_speakers + len(noise_eq_db)
     rt60_s = rng.uniform(*config.rt60_s, rows)
@@ -232,9 +230,7 @@ def _curves(rng: np.random.Generator, limit_db: float, rows: int) -> Float64[np.
     return np.clip((rough[:, :-2] + rough[:, 1:-1] + rough[:, 2:]) / 3, -limit_db, limit_db)
 
 
-def draw_channel(
-    config: ChannelConfig, rng: np.random.Generator, num_samples: int, *, speech_gain: float
-) -> Channel:
+def draw_channel(config: ChannelConfig, rng: np.random.Generator, num_samples: int, *, speech_gain: float) -> Channel:
     """Everything from the microphone on; `speech_gain` is the RMS of active speech before it."""
     draws = rng.random(6)
     band_hz = np.array([0.0, SAMPLE_RATE / 2])
@@ -257,16 +253,12 @@ def draw_channel(
         swing_samples=swing_samples,
         swing_db=swing_db.astype(np.float32),
         dc=np.array(dc if draws[3] < config.dc_probability else 0.0, dtype=np.float32),
-        clip_above_rms_db=np.array(
-            clip_db if draws[4] < config.clipping_probability else np.inf, dtype=np.float32
-        ),
+        clip_above_rms_db=np.array(clip_db if draws[4] < config.clipping_probability else np.inf, dtype=np.float32),
         mu_law=np.array(int(draws[5] < config.mu_law_probability)),
     )
 
 
-def _draw_swings(
-    config: ChannelConfig, rng: np.random.Generator, num_samples: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _draw_swings(config: ChannelConfig, rng: np.random.Generator, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Samples at which the gain jumps, and the gain in dB from each on: up and down by turns, around 0."""
     times_s: list[float] = []
     if rng.random() < config.swing_probability:

@@ -106,9 +106,7 @@ def _score_file(
 
     def components(turns: "Annotation") -> Components:
         detail = metric.compute_components(truth, turns, uem=uem)
-        return Components(
-            detail["missed detection"], detail["false alarm"], detail["confusion"], detail["total"]
-        )
+        return Components(detail["missed detection"], detail["false alarm"], detail["confusion"], detail["total"])
 
     return FileScore(
         uri=uri,
@@ -161,9 +159,7 @@ def _region(
     return [(min(turn.start for turn in turns), max(turn.end for turn in turns))] if turns else []
 
 
-def _scored_uris(
-    reference: Recordings, hypothesis: Recordings, uem: Regions | None, warnings: list[str]
-) -> list[str]:
+def _scored_uris(reference: Recordings, hypothesis: Recordings, uem: Regions | None, warnings: list[str]) -> list[str]:
     """Recordings to score, in the order of the reference; what is left out goes to `warnings`."""
     uris = list(reference)
     if uem is not None:

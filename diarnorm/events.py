@@ -56,9 +56,7 @@ def summarize(turns: Iterable[Turn], duration_s: float, *, short_label_s: float 
         by_speaker.setdefault(turn.speaker, []).append(turn)
     seconds = {speaker: sum(turn.duration for turn in own) for speaker, own in by_speaker.items()}
     total_s = sum(seconds.values())
-    speech_s = sum(
-        end - start for start, end in merge_turns(turn for own in by_speaker.values() for turn in own)
-    )
+    speech_s = sum(end - start for start, end in merge_turns(turn for own in by_speaker.values() for turn in own))
     speakers = tuple(
         SpeakerSummary(
             speaker, seconds[speaker], seconds[speaker] / total_s, len(own), seconds[speaker] < short_label_s

@@ -38,9 +38,7 @@ def white_noise() -> Float32[np.ndarray, " samples"]:
     return noise
 
 
-def track_filters(
-    plans: Sequence[Plan], fft_samples: int, device: torch.device
-) -> Complex64[Tensor, "rows bins"]:
+def track_filters(plans: Sequence[Plan], fft_samples: int, device: torch.device) -> Complex64[Tensor, "rows bins"]:
     """What each track of each plan goes through before the sum: room, then gain curve; delay `CURVE_SAMPLES
     // 2`.
 
@@ -82,9 +80,7 @@ def _tails(
     return spectrum / rms[:, None]
 
 
-def channel_filters(
-    plans: Sequence[Plan], fft_samples: int, device: torch.device
-) -> Complex64[Tensor, "batch bins"]:
+def channel_filters(plans: Sequence[Plan], fft_samples: int, device: torch.device) -> Complex64[Tensor, "batch bins"]:
     """Microphone and band limit of each conversation; delay `CURVE_SAMPLES // 2`."""
     eq_db = torch.from_numpy(np.stack([plan.channel.eq_db for plan in plans])).to(device)
     band = torch.from_numpy(np.stack([plan.channel.band_hz for plan in plans])).to(device)

@@ -75,9 +75,7 @@ def plan_conversation(
     speaker = _draw_speakers(speech, config, rng, num_speakers)
     factor = _draw_factors(speech, config, rng, num_speakers)
     level_db = _draw_levels(config, rng, num_speakers)
-    turns = TurnTaking(
-        speech, config.turns, rng, num_samples, speaker=speaker, factor=factor, level_db=level_db
-    )
+    turns = TurnTaking(speech, config.turns, rng, num_samples, speaker=speaker, factor=factor, level_db=level_db)
     turns.take_turns()
     segments = close_gaps(turns.runs, num_samples, config.close_gap_s, config.pad_s)
     heard = _by_first_activity(segments)

@@ -158,9 +158,7 @@ class RunLedger:
         """Throw away waiting runs that would have to go out before one that has waited long enough."""
         for index, slot in enumerate(self._slots):
             if slot.waiting:
-                self._slots[index] = slot._replace(
-                    waiting=tuple(run for run in slot.waiting if run[1] >= end)
-                )
+                self._slots[index] = slot._replace(waiting=tuple(run for run in slot.waiting if run[1] >= end))
 
     def _next_due(self) -> int:
         """The next moment at which something happens by itself."""

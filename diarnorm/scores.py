@@ -145,9 +145,7 @@ class ScoreResult:
         }
 
 
-def bootstrap_interval(
-    result: ScoreResult, *, num_resamples: int = 1000, seed: int = 0
-) -> tuple[float, float] | None:
+def bootstrap_interval(result: ScoreResult, *, num_resamples: int = 1000, seed: int = 0) -> tuple[float, float] | None:
     """95 % interval of the pooled DER when recordings are drawn anew; None for fewer than two of them."""
     if len(result.files) < 2 or result.pooled.speech_s == 0:
         return None

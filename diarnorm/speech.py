@@ -155,17 +155,13 @@ def read_entries(source: Path, split: str | None = None) -> list[Entry]:
     A tree may have a folder per split above those of the speakers.
     """
     if not source.exists():
-        raise ValueError(
-            f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest"
-        )
+        raise ValueError(f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest")
     if split is not None and (source / split).is_dir():
         source = source / split
     entries = _read_tree(source) if source.is_dir() else _read_manifest(source, split)
     if not entries:
         what = "no audio files" if source.is_dir() else f"no rows of split {split!r}"
-        raise ValueError(
-            f"{source} has {what}; give a folder with one folder per speaker, or a .tsv manifest"
-        )
+        raise ValueError(f"{source} has {what}; give a folder with one folder per speaker, or a .tsv manifest")
     return entries
 
 
@@ -202,9 +198,7 @@ def _decode(path: Path) -> Float32[np.ndarray, " samples"]:
     try:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be decoded ({error}); convert it to WAV or FLAC, or remove it"
-        ) from error
+        raise ValueError(f"{path} cannot be decoded ({error}); convert it to WAV or FLAC, or remove it") from error
     mono = samples.mean(axis=1)
     return mono if rate == SAMPLE_RATE else soxr.resample(mono, rate, SAMPLE_RATE)
 

@@ -85,9 +85,7 @@ class TurnTaking:
         self.queues: list[list[int]] = [[] for _ in range(self.num_speakers)]
         concentration = np.array(config.transitions) * config.transition_concentration
         self.transitions = rng.dirichlet(np.maximum(concentration, 1e-3))
-        self.long_silence_share = min(
-            rng.exponential(config.long_silence_share), config.max_long_silence_share
-        )
+        self.long_silence_share = min(rng.exponential(config.long_silence_share), config.max_long_silence_share)
         self.tempo = float(np.exp(rng.normal(0, config.tempo_log_sigma)))
         self.overlap_s = config.overlap_mean_s * float(rng.gamma(config.overlap_shape) / config.overlap_shape)
 
@@ -135,18 +133,14 @@ class TurnTaking:
             return seconds_to_samples(self.rng.uniform(*self.config.long_silence_s))
         return seconds_to_samples(self.rng.exponential(mean_s * self.tempo))
 
-    def _next_turn(
-        self, kind: int, current: int, start: int, end: int, dominance: np.ndarray
-    ) -> tuple[int, int]:
+    def _next_turn(self, kind: int, current: int, start: int, end: int, dominance: np.ndarray) -> tuple[int, int]:
         """Who speaks next, and from when; `start` and `end` are the last turn's."""
         if kind == HOLD:
             return current, end + self._silence(self.config.pause_mean_s)
         speaker = self._other(current, dominance)
         if kind == INTERRUPTION:
             overlap_s = min(self.rng.exponential(self.overlap_s), self.config.max_overlap_s)
-            return speaker, end - min(
-                seconds_to_samples(overlap_s), int(self.config.max_overlap_share * (end - start))
-            )
+            return speaker, end - min(seconds_to_samples(overlap_s), int(self.config.max_overlap_share * (end - start)))
         return speaker, end + self._silence(self.config.gap_mean_s)
 
     def _backchannel(self, speaker: int, start: int, end: int) -> None:

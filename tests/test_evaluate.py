@@ -80,10 +80,7 @@ def test_der_above_100_percent_is_explained() -> None:
     result = score({"a": [Turn(0, 1, "A")]}, {"a": [Turn(0, 10, "a")]})
     assert parts(result.pooled) == (0, 9, 0, 1)
     text = format_table(result)
-    assert (
-        "pooled DER 900.00 % = miss 0.00 s (0.00 %) + false alarm 9.00 s (900.00 %) + confusion 0.00 s"
-        in text
-    )
+    assert "pooled DER 900.00 % = miss 0.00 s (0.00 %) + false alarm 9.00 s (900.00 %) + confusion 0.00 s" in text
     assert "of 1.00 s of speech" in text
     assert "above 100 %" in text
     assert "above 100 %" not in format_table(score({"a": TWO}, {"a": TWO_LATE}))

@@ -52,9 +52,7 @@ def test_statistics_agree_with_a_conversation_counted_by_hand() -> None:
 
 
 def test_without_interruptions_and_backchannels_nobody_overlaps() -> None:
-    config = SimulatorConfig(
-        turns=TurnTakingConfig(transitions=(0.5, 0.5, 0, 0), transition_concentration=1e4)
-    )
+    config = SimulatorConfig(turns=TurnTakingConfig(transitions=(0.5, 0.5, 0, 0), transition_concentration=1e4))
     plans = [plan_conversation(SPEECH, config, i, duration_s=30, num_speakers=3) for i in range(20)]
     assert plan_statistics(plans).overlap_share < 0.005
 

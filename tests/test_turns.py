@@ -87,9 +87,7 @@ def random_config(seed: int) -> TurnConfig:
     )
 
 
-def plain_turns(
-    config: TurnConfig, activity: np.ndarray, count: np.ndarray
-) -> set[frozenset[tuple[int, int]]]:
+def plain_turns(config: TurnConfig, activity: np.ndarray, count: np.ndarray) -> set[frozenset[tuple[int, int]]]:
     """Turns of each speaker in padded frames, found by looking at whole slots; none is given up for order."""
     speakers, anybody = [], bool((count[-1] >= config.confirm_frames).any())
     for slot in range(activity.shape[1]):
@@ -154,9 +152,7 @@ original_change = runs.RunLedger.change
             ("change", lambda self, index, bits, frame: original_change(self, index, bits, frame + 1)),
             id="shifted by a frame",
         ),
-        pytest.param(
-            ("_announced", lambda self, slot, start: slot._replace(label=1, announced=True)), id="mute"
-        ),
+        pytest.param(("_announced", lambda self, slot, start: slot._replace(label=1, announced=True)), id="mute"),
     ],
 )
 def test_oracle_notices_mutants(mutant: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +163,7 @@ def test_oracle_notices_mutants(mutant: tuple, monkeypatch: pytest.MonkeyPatch) 
 
 def test_oracle_notices_an_ignored_pad(monkeypatch: pytest.MonkeyPatch) -> None:
     in_seconds = turns._in_seconds
-    monkeypatch.setattr(
-        turns, "_in_seconds", lambda config, *rest: in_seconds(replace(config, pad_frames=0), *rest)
-    )
+    monkeypatch.setattr(turns, "_in_seconds", lambda config, *rest: in_seconds(replace(config, pad_frames=0), *rest))
     with pytest.raises(AssertionError):
         check_against_oracle(range(300))
 
@@ -403,9 +397,7 @@ def test_wrong_shapes_and_frames_beyond_the_end_are_refused() -> None:
         finish(PLAIN, state, 3840)
 
 
-@pytest.mark.parametrize(
-    "edges", [(1.0, 1.0), (2.0, 1.0), (-0.1, 1.0), (0.0, float("inf")), (float("nan"), 1.0)]
-)
+@pytest.mark.parametrize("edges", [(1.0, 1.0), (2.0, 1.0), (-0.1, 1.0), (0.0, float("inf")), (float("nan"), 1.0)])
 def test_a_turn_has_a_positive_length(edges: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="start < end"):
         Turn(*edges, "speaker_1")
