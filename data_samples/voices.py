@@ -89,4 +89,4 @@ def _speak_kokoro(name: str, text: str, language: str, speed: float) -> np.ndarr
         "style": styles[name][len(tokens) - 1].reshape(1, 256),
         "speed": np.array([speed], np.float32),
     }
-    return session.run(None, inputs)[0].ravel()
+    return np.asarray(session.run(None, inputs)[0]).ravel()
