@@ -37,6 +37,7 @@ COMMANDS = {
     "info": Command("diarnorm.commands.info", "what a model file says about itself"),
     "train": Command("diarnorm.recipe", "train a model by a recipe"),
     "bench": Command("diarnorm.bench", "speed, latency and memory on this machine"),
+    "convert": Command("diarnorm.commands.convert", "put another norm under a model's weights, exactly"),
     "build-native": Command("diarnorm.commands.build_native", "compile a faster norm=rms for this machine's CPU"),
 }
 

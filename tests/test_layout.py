@@ -17,7 +17,7 @@ LEVELS = [
     {"timebase", "resources", "kernels", "modelfile"},
     # samples in; features and norms; turns out; speech to learn from
     {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
-    | {"corrupt", "fbank", "frontend", "norms"}
+    | {"corrupt", "fbank", "frontend", "norms", "residual"}
     | {"events", "rttm", "runs", "turns"}
     | {"activity", "speech", "synthetic"},
     {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
