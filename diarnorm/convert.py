@@ -44,8 +44,8 @@ def convert(model: Model, to: str, *, force: bool = False) -> Conversion:
     error = relative_error(read_off(model), read_off(swapped))
     if not (force or error < EXACT):
         raise ValueError(
-            f"norm={config.norm} with placement={config.placement} cannot become norm={to} exactly: the swap changes what "
-            f"is read off the encoder by {error:.1%}; train a model with norm={to}, or force it"
+            f"norm={config.norm} with placement={config.placement} cannot become norm={to} exactly: the swap changes "
+            f"what is read off the encoder by {error:.1%}; train a model with norm={to}, or force it"
         )
     return Conversion(swapped, error)
 
@@ -65,9 +65,7 @@ def fold_batch(model: Model) -> Conversion:
     on_stream = config.norm == "batch" and config.placement == "pre"
     if not (in_convolutions or on_stream):
         found = f"norm={config.norm}, conv_norm={_conv_norm(config)}"
-        raise ValueError(
-            f"{found}: there is no BatchNorm that can be folded; give a model with norm or conv_norm=batch"
-        )
+        raise ValueError(f"{found}: there is no BatchNorm that can be folded; take a model with one of them batch")
     blocks = [f"encoder.blocks.{i}.convolution" for i in range(config.num_blocks)]
     folded = fold_batch_norms(
         model,

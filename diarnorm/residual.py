@@ -1,8 +1,8 @@
 """Other norms under trained weights, exactly: LayerNorm to RMSNorm, BatchNorm into its neighbours.
 
 LayerNorm to RMSNorm (pre-norm networks). LayerNorm takes the mean out of what it reads; RMSNorm does not. When all that
-is added to the residual stream has mean zero over the features, so has the stream, and both norms agree: the variance is
-the mean square. So the writers of the stream are centred (which LayerNorm could not see anyway), LayerNorm's scale
+is added to the residual stream has mean zero over the features, so has the stream, and both norms agree: the variance
+is the mean square. So the writers of the stream are centred (which LayerNorm could not see anyway), LayerNorm's scale
 stays, its offset moves into the bias of the linear layers that read it, and eps has the same effect as before.
 
 BatchNorm. In evaluation it multiplies and adds a number per feature, which the linear layer or convolution before it,

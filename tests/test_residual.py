@@ -28,7 +28,7 @@ def randomise(network: nn.Module) -> nn.Module:
 
 
 class Mixer(nn.Module):
-    """A pre-norm network of every kind of writer and reader: parameter, embedding, convolution, linear, without bias."""
+    """A pre-norm network with every kind of writer and reader: parameter, embedding, convolution, linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
