@@ -264,6 +264,17 @@ def test_a_bad_model_or_device_is_one_sentence(diarnorm, base: Path, tmp_path: P
     assert diarnorm("--norm", "rms", base)[0] == 0
 
 
+def test_a_closed_standard_output_loses_no_turns(
+    diarnorm, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    code, _, err = diarnorm(base)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "standard output is closed: redirect it to a file, or give --output DIR" in err
+    assert diarnorm("--output", tmp_path / "turns", base)[0] == 0
+    assert [(turn.start, turn.end) for turn in read_rttm(tmp_path / "turns" / "base.rttm")["base"]] == BASE
+
+
 def test_output_must_be_a_folder(diarnorm, base: Path) -> None:
     code, out, err = diarnorm("--output", base, base)
     assert (code, out, err) == (2, "", f"diarnorm stream: --output {base} is a file: give a folder\n")

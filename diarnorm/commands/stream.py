@@ -90,6 +90,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_files(argv, "files")
     if (options.rate is None) != (options.format is None):
         parser.error("--rate and --format belong together: raw samples need both, a file with a header neither")
+    if sys.stdout is None and options.output is None:
+        parser.error("standard output is closed: redirect it to a file, or give --output DIR")
     names = recording_names(options.files)
     folder = None if options.output is None else open_folder(options.output)
     batch = Batch(options, folder)
