@@ -114,7 +114,7 @@ def delayed_births(
     delay = torch.empty(batch, 1, speakers).exponential_(1.0 / config.delay_frames, generator=generator)
     delay = torch.where(torch.rand(batch, 1, speakers, generator=generator) < config.no_delay, 0.0, delay)
     weight = alone * (alone.cumsum(dim=1) > delay.to(alone.device))
-    return with_newcomer(weight, activity, activity)
+    return with_newcomer(weight, activity)
 
 
 def own_decisions(
@@ -125,15 +125,15 @@ def own_decisions(
     weight = torch.where(weight >= floor, weight, 0.0)
     collected = births.weight.cumsum(dim=1)
     weight = torch.where(collected <= config.seed_frames, births.weight, weight * (collected > 0))
-    return with_newcomer(weight, activity, activity)
+    return with_newcomer(weight, activity)
 
 
-def with_newcomer(weight: Tensor, target: Tensor, activity: Tensor, phantom: float = 1.0) -> SlotTargets:
-    """Targets of slots that hold `target` when occupied, and of the newcomer's token: anyone active outside a slot."""
+def with_newcomer(weight: Tensor, activity: Tensor) -> SlotTargets:
+    """Each speaker in the slot of that number once occupied; for the newcomer's token, anyone active elsewhere."""
     occupied = (weight.cumsum(dim=1) - weight) > 0
     outside = (activity * ~occupied).amax(dim=-1, keepdim=True)
-    importance = torch.cat([occupied.float() * phantom, torch.ones_like(outside)], dim=-1)
-    return SlotTargets(weight, torch.cat([target, outside], dim=-1), importance)
+    importance = torch.cat([occupied.float(), torch.ones_like(outside)], dim=-1)
+    return SlotTargets(weight, torch.cat([activity, outside], dim=-1), importance)
 
 
 @torch.no_grad()
