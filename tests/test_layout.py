@@ -23,7 +23,7 @@ LEVELS = [
     {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
     {"checkpoint", "model"},
     {"data", "stream"},
-    {"develop", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
+    {"develop", "hydrajob", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
     | {"contestants", "gpucheck", "stopwatch"}
     | {"convert", "evaluate", "export", "report", "robustness", "scores"},
     {"bench", "bench_norm", "cli", "commands", "live"},

@@ -99,7 +99,7 @@ def test_a_number_may_be_spelled_in_any_way(spelling: str, jobs: list[tuple[RunC
 
 def test_every_key_is_typed() -> None:
     """A word is refused wherever a number belongs."""
-    schema = recipe._schema()
+    schema = recipe.COMMAND.schema()
     for part in ("train", "loss"):
         for field in fields(getattr(RunConfig(), part)):
             if isinstance(getattr(getattr(RunConfig(), part), field.name), int | float):
