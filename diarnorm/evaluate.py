@@ -53,10 +53,10 @@ def score(
     files: list[FileScore] = []
     for uri in uris:
         ref, hyp = reference.get(uri, ()), hypothesis.get(uri, ())
-        region = _region(ref, hyp, uem[uri] if uem is not None else None, lengths.get(uri))
+        region = scored_region(ref, hyp, uem[uri] if uem is not None else None, lengths.get(uri))
         if uem is None and uri in lengths and any(turn.end > lengths[uri] + 1e-3 for turn in (*ref, *hyp)):
             warnings.append(f"{uri}: turns after the end of the file ({lengths[uri]:.3f} s) are not scored")
-        files.append(_score_file(uri, ref, hyp, region, collar_s, skip_overlap))
+        files.append(score_recording(uri, ref, hyp, region, collar_s, skip_overlap))
     words = "UEM" if uem is not None else "each file from 0 to its end"
     if uem is None and not all(uri in lengths for uri in uris):
         words = "union of the extents of reference and hypothesis"
@@ -89,7 +89,7 @@ def score_files(
     return replace(result, warnings=(*notes, *result.warnings))
 
 
-def _score_file(
+def score_recording(
     uri: str,
     ref: Sequence[Turn],
     hyp: Sequence[Turn],
@@ -97,6 +97,7 @@ def _score_file(
     collar_s: float,
     skip_overlap: bool,
 ) -> FileScore:
+    """Scores of one recording; what lies outside `region`, (start, end) in seconds, is not scored."""
     from pyannote.core import Segment, Timeline
     from pyannote.metrics.diarization import DiarizationErrorRate, JaccardErrorRate
 
@@ -144,13 +145,13 @@ def _on_grid(turns: Iterable[Turn]) -> list[Turn]:
     return [Turn(frames_to_seconds(a), frames_to_seconds(b), speaker) for a, b, speaker in frames if b > a]
 
 
-def _region(
+def scored_region(
     ref: Sequence[Turn],
     hyp: Sequence[Turn],
     region: Sequence[tuple[float, float]] | None,
     duration_s: float | None,
 ) -> Sequence[tuple[float, float]]:
-    """What is scored of one recording."""
+    """What is scored of one recording: the region given, else all of it, else the extent of both together."""
     if region is not None:
         return region
     if duration_s is not None:

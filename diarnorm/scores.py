@@ -3,14 +3,16 @@
 DER = (miss + false alarm + confusion) / speech, all in seconds of speaker time: two people who talk at once
 for one second are two seconds. Beside it stands the DER of the *merged* output (all labels of the hypothesis
 joined to one), which a diarizer must beat, and the *grid floor*: the DER of the reference itself put on the
-grid of 80-ms frames. The Jaccard error rate (JER) always counts overlaps and knows no collar.
+grid of 80-ms frames. The Jaccard error rate (JER) always counts overlaps and knows no collar. How steady
+the labels of long recordings are stands in `labels`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 TABLE_HEAD = ["recording", "scored s", "speech s", "miss s", "false alarm s", "confusion s"]
 TABLE_HEAD += ["DER %", "merged DER %", "JER %", "speakers (reference)"]
@@ -95,9 +97,14 @@ class ScoreResult:
     warnings: tuple[str, ...]
 
     @property
+    def errors(self) -> list[Components]:
+        """Error components of each recording."""
+        return [file.errors for file in self.files]
+
+    @property
     def pooled(self) -> Components:
         """Sums over recordings; its `der` weighs each recording by its speech."""
-        return sum((file.errors for file in self.files), Components())
+        return sum(self.errors, Components())
 
     @property
     def merged(self) -> Components:
@@ -127,7 +134,7 @@ class ScoreResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values: seconds, and rates where 1 is 100 % (None where not defined)."""
-        interval = bootstrap_interval(self)
+        interval = bootstrap_interval(self.errors)
         return {
             "collar_each_side_s": self.collar_s,
             "skip_overlap": self.skip_overlap,
@@ -145,16 +152,45 @@ class ScoreResult:
         }
 
 
-def bootstrap_interval(result: ScoreResult, *, num_resamples: int = 1000, seed: int = 0) -> tuple[float, float] | None:
+def bootstrap_interval(
+    files: Sequence[Components], *, num_resamples: int = 1000, seed: int = 0
+) -> tuple[float, float] | None:
     """95 % interval of the pooled DER when recordings are drawn anew; None for fewer than two of them."""
-    if len(result.files) < 2 or result.pooled.speech_s == 0:
-        return None
-    errors_s = np.array([file.errors.error_s for file in result.files])
-    speech_s = np.array([file.errors.speech_s for file in result.files])
-    drawn = np.random.default_rng(seed).integers(len(errors_s), size=(num_resamples, len(errors_s)))
+    return _interval(_resampled_ders(files, num_resamples, seed))
+
+
+def bootstrap_difference(
+    a: Sequence[Components], b: Sequence[Components], *, num_resamples: int = 1000, seed: int = 0
+) -> tuple[float, float] | None:
+    """95 % interval of the pooled DER of `a` minus that of `b`, which scored the same recordings in the same order.
+
+    Both are drawn together, so that what makes a recording hard for both does not widen the interval.
+
+    Errors: ValueError for different numbers of recordings.
+    """
+    if len(a) != len(b):
+        raise ValueError(f"paired scores need the same recordings: got {len(a)} and {len(b)}")
+    ders = (_resampled_ders(files, num_resamples, seed) for files in (a, b))
+    return _interval(next(ders) - next(ders))
+
+
+def _resampled_ders(files: Sequence[Components], num_resamples: int, seed: int) -> Float[np.ndarray, " resamples"]:
+    """Pooled DER of each resample: NaN where it holds no speech, none at all for fewer than two recordings."""
+    if len(files) < 2:
+        return np.zeros(0)
+    errors_s = np.array([file.error_s for file in files])
+    speech_s = np.array([file.speech_s for file in files])
+    drawn: Int[np.ndarray, "resamples files"]
+    drawn = np.random.default_rng(seed).integers(len(files), size=(num_resamples, len(files)))
     totals_s = speech_s[drawn].sum(axis=1)
-    ders = errors_s[drawn].sum(axis=1)[totals_s > 0] / totals_s[totals_s > 0]
-    low, high = np.percentile(ders, [2.5, 97.5])
+    return np.divide(errors_s[drawn].sum(axis=1), totals_s, out=np.full(num_resamples, np.nan), where=totals_s > 0)
+
+
+def _interval(values: Float[np.ndarray, " resamples"]) -> tuple[float, float] | None:
+    defined = values[~np.isnan(values)]
+    if not len(defined):
+        return None
+    low, high = np.percentile(defined, [2.5, 97.5])
     return float(low), float(high)
 
 
@@ -184,7 +220,7 @@ def _conventions(result: ScoreResult, scored_s: float) -> list[str]:
 
 def _verdicts(result: ScoreResult) -> list[str]:
     """The pooled figure with its parts, how sure it is, and what to know when it looks odd."""
-    pooled, interval = result.pooled, bootstrap_interval(result)
+    pooled, interval = result.pooled, bootstrap_interval(result.errors)
     parts = {"miss": pooled.miss_s, "false alarm": pooled.false_alarm_s, "confusion": pooled.confusion_s}
     shares = [f"{name} {value:.2f} s ({_percent(pooled.rate(value))} %)" for name, value in parts.items()]
     lines = [

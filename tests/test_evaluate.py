@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from diarnorm import evaluate
 from diarnorm.evaluate import score, score_files
-from diarnorm.scores import Components, bootstrap_interval, format_table
+from diarnorm.scores import Components, bootstrap_difference, bootstrap_interval, format_table
 from diarnorm.turns import Turn
 
 TWO = [Turn(0, 10, "A"), Turn(10, 20, "B")]
@@ -38,10 +38,10 @@ def test_collar_is_on_each_side(collar_s: float, percent: float, scored_s: float
 
 
 def test_a_collar_of_total_width_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = evaluate._score_file
+    original = evaluate.score_recording
     monkeypatch.setattr(
         evaluate,
-        "_score_file",
+        "score_recording",
         lambda uri, ref, hyp, region, collar_s, skip: original(uri, ref, hyp, region, collar_s / 2, skip),
     )
     with pytest.raises(AssertionError):
@@ -196,11 +196,28 @@ def test_grid_floor_is_what_frames_of_80_ms_cost() -> None:
 
 def test_interval_of_equal_recordings_is_a_point_and_needs_two() -> None:
     result = score({"a": TWO}, {"a": TWO_LATE})
-    assert bootstrap_interval(result) is None
+    assert bootstrap_interval(result.errors) is None
     twice = replace(result, files=result.files * 5)
-    assert bootstrap_interval(twice) == pytest.approx((0.01, 0.01))
-    low, high = bootstrap_interval(score({"a": TWO, "b": TWO}, {"a": TWO, "b": []})) or (0, 0)
+    assert bootstrap_interval(twice.errors) == pytest.approx((0.01, 0.01))
+    low, high = bootstrap_interval(score({"a": TWO, "b": TWO}, {"a": TWO, "b": []}).errors) or (0, 0)
     assert (low, high) == (0, 1)
+
+
+def test_a_paired_difference_is_drawn_together() -> None:
+    """Two recordings, so a draw is (a, a), (a, b) or (b, b): differences of 10 and 20 points, or between."""
+    easy, hard = Components(0, 0, 1.0, 10), Components(0, 0, 6.0, 10)
+    easier, harder = Components(0, 0, 2.0, 10), Components(0, 0, 8.0, 10)
+    assert bootstrap_difference([easier, harder], [easy, hard]) == pytest.approx((0.1, 0.2))
+    assert bootstrap_difference([easy, hard], [easy, hard]) == (0, 0)
+    # Drawn apart, the recordings' own difficulty would hide it: the interval of either alone is much wider.
+    low, high = bootstrap_interval([easier, harder]) or (0, 0)
+    assert (low, high) == pytest.approx((0.2, 0.8))
+    assert bootstrap_difference([easy], [hard]) is None
+    silent = Components(0, 1.0, 0, 0)
+    assert bootstrap_interval([silent, silent]) is None
+    assert bootstrap_difference([silent, easy], [silent, easy]) == (0, 0)
+    with pytest.raises(ValueError, match="the same recordings: got 1 and 2"):
+        bootstrap_difference([easy], [easy, hard])
 
 
 def test_files_and_folders(tmp_path: Path) -> None:
@@ -237,7 +254,7 @@ def test_table_is_markdown_and_json_has_raw_seconds() -> None:
     values = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert values["pooled"]["confusion_s"] == pytest.approx(0.2)
     assert values["files"][0]["errors"]["speech_s"] == pytest.approx(20)
-    assert values["der_interval_95"] == list(bootstrap_interval(result) or ())
+    assert values["der_interval_95"] == list(bootstrap_interval(result.errors) or ())
 
 
 def on_milliseconds(turns: list[Turn], labels: list[str]) -> np.ndarray:

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "diarnorm"
 # From the bottom up. A module imports from lower levels, or from its own level where that makes no circle.
 # `__init__` only gathers the public names, so nothing imports from it.
 LEVELS = [
-    {"timebase", "resources", "kernels", "modelfile"},
+    {"timebase", "resources", "kernels", "modelfile", "distributed", "heap"},
     # samples in; features and norms; turns out; speech to learn from
     {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
     | {"corrupt", "fbank", "frontend", "norms", "residual"}
@@ -24,8 +24,9 @@ LEVELS = [
     {"checkpoint", "model"},
     {"data", "stream"},
     {"develop", "hydrajob", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
+    | {"batchgap", "objective", "optimizers", "rundata", "skips", "warmstart"}
     | {"contestants", "gpucheck", "stopwatch"}
-    | {"convert", "evaluate", "export", "report", "robustness", "scores"},
+    | {"convert", "evaluate", "export", "labels", "report", "robustness", "scores"},
     {"bench", "bench_norm", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
