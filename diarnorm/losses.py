@@ -43,6 +43,8 @@ class LossConfig:
     """Mean of the exponential delay of the others, in frames of exclusive speech."""
     seed_frames: float = 4.0
     """Frames taken from the reference before own decisions take over."""
+    decoded: float = 0.5
+    """Share of the frames whose slots are decoded for the gradient, drawn anew each time: neighbours teach the same."""
 
 
 class Batch(NamedTuple):
@@ -60,6 +62,10 @@ class SlotTargets(NamedTuple):
     weight: Float[Tensor, "batch frames slots"]
     target: Float[Tensor, "batch frames slots_and_newcomer"]
     importance: Float[Tensor, "batch frames slots_and_newcomer"]
+
+    def at(self, frames: Int[Tensor, " some"]) -> "SlotTargets":
+        """Those of some frames."""
+        return SlotTargets(*(values[:, frames] for values in self))
 
 
 class SpeakerHeads(nn.Module):
@@ -88,20 +94,26 @@ class SpeakerHeads(nn.Module):
         return losses
 
 
-def slot_loss(logits: Tensor, targets: SlotTargets) -> Tensor:
+def slot_loss(logits: Float[Tensor, "batch frames slots_and_newcomer"], targets: SlotTargets) -> Tensor:
     """Binary cross-entropy summed over slots, mean over frames."""
     loss = F.binary_cross_entropy_with_logits(logits, targets.target, reduction="none")
     return (loss * targets.importance).sum() / (logits.shape[0] * logits.shape[1])
 
 
-def decode(memory: SpeakerMemory, h: Tensor, weight: Tensor) -> Tensor:
-    """Logits `[batch, frames, slots + 1]` of all frames with the memory that `weight` builds."""
-    e = memory.embedding(h)
+def decode(
+    memory: SpeakerMemory,
+    h: Float[Tensor, "batch frames dim"],
+    weight: Float[Tensor, "batch frames slots"],
+    frames: Int[Tensor, " some"] | slice = slice(None),
+) -> Float[Tensor, "batch some slots_and_newcomer"]:
+    """Logits of all frames, or of those given, with the memory that `weight` builds; float32 under autocast, too."""
+    e = memory.embedding(h).float()
     prototype, count = prototypes(e, weight)
+    h, e, prototype, count = h[:, frames], e[:, frames], prototype[:, frames], count[:, frames]
     prototype, count = F.pad(prototype, (0, 0, 0, 1)), F.pad(count.clamp(max=memory.config.cap_frames), (0, 1))
     newcomer = torch.zeros_like(count, dtype=torch.bool)
     newcomer[..., -1] = True
-    return memory.decoder(memory.decoder.from_frame(h), e, prototype, count, newcomer)
+    return memory.decoder(memory.decoder.from_frame(h), e, prototype, count, newcomer).float()
 
 
 def delayed_births(
@@ -161,7 +173,8 @@ def _free_weights(memory: SpeakerMemory, h: Tensor) -> Tensor:
     training, config = memory.training, memory.config
     memory.config = replace(config, drop_frames=h.shape[1])
     try:
-        weight = memory.eval()(h)[0].weight
+        with torch.autocast(h.device.type, enabled=False):
+            weight = memory.eval()(h.float())[0].weight
     finally:
         memory.config = config
         memory.train(training)
@@ -188,16 +201,27 @@ def training_losses(
     activity = batch.activity[:, :frames]
     h, _ = model.encoder(mel[:, : frames * 8], chunk=chunk)
     births = delayed_births(activity, config, generator)
-    logits = decode(model.memory, h, births.weight)
     if free_running:
         second = rollout(model.memory, h, activity, config)
     else:
+        with torch.no_grad():
+            logits = decode(model.memory, h, births.weight)
         second = own_decisions(logits, births, activity, model.memory.config.floor, config)
-    losses = {"births": slot_loss(logits, births), "own": slot_loss(decode(model.memory, h, second.weight), second)}
+    losses = {}
+    for name, targets in (("births", births), ("own", second)):
+        some = _some_frames(h, config.decoded, generator)
+        losses[name] = slot_loss(decode(model.memory, h, targets.weight, some), targets.at(some))
     num_active = (activity >= 0.5).sum(dim=-1).clamp(max=2)
-    losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).flatten(0, 1), num_active.flatten())
+    losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).float().flatten(0, 1), num_active.flatten())
     losses |= _embedding_losses(model, heads, h, batch, config, teacher)
     return losses
+
+
+def _some_frames(h: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Numbers of that share of the frames, at least one, in order; the same for the whole batch."""
+    frames = h.shape[1]
+    drawn = torch.randperm(frames, generator=generator)[: max(1, round(share * frames))]
+    return drawn.sort().values.to(h.device)
 
 
 def _embedding_losses(
@@ -213,5 +237,5 @@ def _embedding_losses(
     if teacher is not None:
         source = batch.source[:, : h.shape[1]][rows]
         targets = teacher[source.clamp(min=0)].float() * (source >= 0)[:, None]
-    losses = heads(model.memory.embedding(h[rows]), labels, targets, config)
+    losses = heads(model.memory.embedding(h[rows]).float(), labels, targets, config)
     return {name: getattr(config, name) * loss for name, loss in losses.items()}

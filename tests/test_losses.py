@@ -330,3 +330,26 @@ def test_speech_loss_counts_nobody_one_and_several(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(F, "cross_entropy", spy)
     all_losses(free_running=False)
     assert seen[0].view(2, 24)[0].tolist() == [0] * 2 + [1] * 7 + [2] * 3 + [1] * 8 + [0] * 4
+
+
+def test_some_frames_are_decoded_as_among_all() -> None:
+    memory, h, weight, some = make_memory(), noise(2, 9, 32), noise(2, 9, 3).sigmoid(), torch.tensor([0, 3, 8])
+    torch.testing.assert_close(decode(memory, h, weight, some), decode(memory, h, weight)[:, some])
+
+
+def test_half_of_the_frames_give_the_loss_of_all_on_average() -> None:
+    model, batch = make_model().eval(), make_batch()
+    heads = SpeakerHeads(model.memory.config.embedding_dim, 10)
+
+    def draws(share: float, num: int) -> Tensor:
+        config = LossConfig(decoded=share, no_delay=1.0)
+        values = []
+        for seed in range(num):
+            found = training_losses(model, heads, batch, config, chunk=4, free_running=False, generator=generator(seed))
+            values.append([found[name].item() for name in ("births", "own")])
+        return torch.tensor(values)
+
+    half, whole = draws(0.5, 100), draws(1.0, 1)
+    error = half.std(dim=0) / 10
+    assert (error > 0).all()
+    assert ((half.mean(dim=0) - whole[0]).abs() < 4 * error).all()
