@@ -81,7 +81,7 @@ def score_files(
     Errors: as `score` and `read_rttm`; ValueError for a folder without RTTM files; OSError.
     """
     notes: list[str] = []
-    references, hypotheses = _read_recordings(reference, notes), _read_recordings(hypothesis, notes)
+    references, hypotheses = read_recordings(reference, notes), read_recordings(hypothesis, notes)
     regions = None if uem is None else read_uem(uem)
     result = score(
         references, hypotheses, regions, collar_s=collar_s, skip_overlap=skip_overlap, durations_s=durations_s
@@ -184,7 +184,7 @@ def _scored_uris(reference: Recordings, hypothesis: Recordings, uem: Regions | N
     return uris
 
 
-def _read_recordings(path: str | Path, notes: list[str]) -> dict[str, list[Turn]]:
+def read_recordings(path: str | Path, notes: list[str]) -> dict[str, list[Turn]]:
     """Turns per recording of one RTTM file or of all `*.rttm` in a folder."""
     path = Path(path)
     paths = sorted(path.glob("*.rttm")) if path.is_dir() else [path]

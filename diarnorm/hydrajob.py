@@ -89,9 +89,9 @@ class HydraCommand:
             if not any(word.startswith(f"hydra/{group}=") for word in overrides):
                 overrides.append(f"hydra/{group}=none")
         before = sys.argv
-        sys.argv = [f"diarnorm {self.name}", *options, f"--config-dir={folder}", f"--config-name={config}", *overrides]
+        sys.argv = [f"diarnorm {self.name}", *options, *overrides]
         try:
-            hydra.main(version_base="1.3", config_path=None, config_name=None)(self.job)()
+            hydra.main(version_base="1.3", config_path=str(folder), config_name=config)(self.job)()
         finally:
             sys.argv = before
 

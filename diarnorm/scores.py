@@ -204,7 +204,7 @@ def format_table(result: ScoreResult) -> str:
     rates = [(file.errors.der, file.merged.der, file.jer) for file in result.files]
     means = [_percent(_mean(column)) for column in zip(*rates, strict=True)]
     rows.append([f"mean of recordings ({num_files})", *[""] * 5, *means, ""])
-    lines = [*_conventions(result, scored_s), "", *_markdown(rows), "", *_verdicts(result)]
+    lines = [*_conventions(result, scored_s), "", *markdown_table(TABLE_HEAD, rows), "", *_verdicts(result)]
     return "\n".join(lines)
 
 
@@ -248,17 +248,17 @@ def _speakers(file: FileScore) -> str:
     return f"{file.num_hypothesis_speakers} ({file.num_reference_speakers})"
 
 
-def _markdown(rows: list[list[str]]) -> list[str]:
-    """Lines of a table, padded so that it reads as plain text too; all but the first column to the right."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in (TABLE_HEAD, *rows)]
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], num_left: int = 1) -> list[str]:
+    """Lines of a table, padded so that it reads as plain text too; all but the first columns to the right."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    signs = ["<", *[">"] * (len(widths) - 1)]
+    signs = ["<"] * num_left + [">"] * (len(widths) - num_left)
     lines = [
         " | ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
         for row in cells
     ]
-    rule = " | ".join(["-" * widths[0], *["-" * (width - 1) + ":" for width in widths[1:]]])
-    return [f"| {line} |" for line in (lines[0], rule, *lines[1:])]
+    rule = ["-" * width if sign == "<" else "-" * (width - 1) + ":" for sign, width in zip(signs, widths, strict=True)]
+    return [f"| {line} |" for line in (lines[0], " | ".join(rule), *lines[1:])]
 
 
 def _percent(rate: float | None) -> str:

@@ -43,7 +43,17 @@ def test_every_option_is_explained(module: object) -> None:
 
 
 def test_commands_exist_and_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(cli.COMMANDS) == ["stream", "demo", "score", "info", "train", "bench", "convert", "build-native"]
+    assert list(cli.COMMANDS) == [
+        "stream",
+        "demo",
+        "score",
+        "info",
+        "train",
+        "evaluate",
+        "bench",
+        "convert",
+        "build-native",
+    ]
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     for name, command in cli.COMMANDS.items():

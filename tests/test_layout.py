@@ -19,14 +19,27 @@ LEVELS = [
     {"audio", "bytestream", "filetype", "meter", "mono", "pcm", "wavstream"}
     | {"corrupt", "fbank", "frontend", "norms", "residual"}
     | {"events", "rttm", "runs", "turns"}
-    | {"activity", "speech", "synthetic"},
-    {"conformer", "memory"} | {"acoustics", "conversation", "filters", "planner", "simulate", "turntaking"},
+    | {"activity", "manifest", "speech", "synthetic", "talkstats", "warps"},
+    {"conformer", "memory"}
+    | {"acoustics", "channel", "conversation", "filters", "noises", "planner", "rooms", "tracks", "turntaking"}
+    | {"simulate"},
     {"checkpoint", "model"},
     {"data", "stream"},
     {"develop", "hydrajob", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
     | {"batchgap", "objective", "optimizers", "rundata", "skips", "warmstart"}
     | {"contestants", "gpucheck", "stopwatch"}
-    | {"convert", "evaluate", "export", "labels", "report", "robustness", "scores"},
+    | {"convert", "evaluate", "export", "labels", "report", "robustness", "scores"}
+    | {
+        "comparison",
+        "evalconfig",
+        "evalprogress",
+        "evaluation",
+        "figures",
+        "hypotheses",
+        "recordings",
+        "results",
+        "tables",
+    },
     {"bench", "bench_norm", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]

@@ -1,0 +1,145 @@
+"""`diarnorm evaluate models=[...] sets.NAME=FOLDER ...`: Hydra in front of the evaluation; shards are merged."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diarnorm.hydrajob import HydraCommand, quoted
+from diarnorm.resources import configs_dir, recipes_dir, samples_dir
+
+if TYPE_CHECKING:
+    from diarnorm.results import Shard
+
+RECIPE = "evaluation"
+"""Name of the file that makes a folder a recipe of an evaluation."""
+UNNAMED = ("models", "workers", "shard", "strict")
+"""Keys that do not name the folder of the outcome; neither do those of sets."""
+
+USAGE = """usage: diarnorm evaluate models=[NAME|PATH|FOLDER,...] sets.NAME=FOLDER [KEY=VALUE ...] [-m]
+       diarnorm evaluate recipe=NAME|FOLDER [KEY=VALUE ...]
+       diarnorm evaluate merge=FOLDER
+
+Runs models on sets of recordings and compares them: DER with its parts, the DER of the merged output, JER, speakers
+miscounted, speed, with intervals and paired differences, as Markdown, CSV, JSON and a picture.
+  diarnorm evaluate sets.mine=FOLDER
+  diarnorm evaluate models=[rms,path.safetensors] sets.real=real/ sets.sim=simulated/ workers=4
+  diarnorm evaluate sets.mine=FOLDER chunk_ms=480 turns.min_off_frames=6
+  diarnorm evaluate recipe=samples
+A model is a shipped name, a model file, or a folder of RTTM files from elsewhere; models={a: PATH, b: PATH} names them.
+A set is a folder of recordings with NAME.rttm beside each (and UEM files where only parts are scored), a list of
+recordings, or its parts: sets.x.audio=FOLDER sets.x.rttm=FOLDER sets.x.uem=FILE, or sets.x.region_s=[0,30].
+Everything goes to runs/evaluate/CHANGES; hypotheses that are there are used again while model, recording and settings
+stay. More than one machine: -m shard=0/4,1/4,2/4,3/4 with a launcher of Hydra's; the job that finishes last writes the
+table, and merge=FOLDER does where the jobs' folders were brought together. `diarnorm evaluate --cfg job` shows every
+key with its value."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `diarnorm evaluate` with these arguments; the exit code. A user's mistake is one sentence and 2."""
+    if any(word in ("-h", "--help") for word in argv):
+        print(USAGE)
+        return 0
+    merges = _values("merge", argv)
+    if merges:
+        if len(merges) > 1 or any(not word.startswith(("merge=", "--debug")) for word in argv):
+            raise ValueError("merge=FOLDER goes alone: models, sets and settings stand in the results")
+        from diarnorm.results import find_shards
+
+        finish(find_shards(Path(merges[0])), Path(merges[0]))
+        return 0
+    folder, config = _find_recipe(_values("recipe", argv))
+    words = [word for word in argv if not word.startswith("recipe=")]
+    _add_resolver()
+    return COMMAND.run([*words, _unnamed(words)], folder, config, folder.name if config == RECIPE else COMMAND.name)
+
+
+def _values(key: str, argv: Sequence[str]) -> list[str]:
+    return [word.removeprefix(f"{key}=") for word in argv if word.startswith(f"{key}=")]
+
+
+def _find_recipe(names: Sequence[str]) -> tuple[Path, str]:
+    """Folder and name of the configuration: a recipe's, or the one without any recordings."""
+    if not names:
+        return configs_dir(), COMMAND.name
+    for folder in (recipes_dir() / names[-1], Path(names[-1]).resolve()):
+        if (folder / f"{RECIPE}.yaml").is_file():
+            return folder, RECIPE
+    known = ", ".join(sorted(path.parent.name for path in recipes_dir().glob(f"*/{RECIPE}.yaml")))
+    raise ValueError(f"recipe={names[-1]} is neither a recipe ({known}) nor a folder with an {RECIPE}.yaml")
+
+
+def _unnamed(words: Sequence[str]) -> str:
+    """The override that keeps names and paths of models and sets out of the name of the outcome's folder."""
+    sets = [match[1] for match in (re.match(r"\+{0,2}(sets[^=]*)=", word) for word in words) if match]
+    keys = ",".join(quoted(key) for key in (*UNNAMED, *sets))
+    return f"hydra.job.config.override_dirname.exclude_keys=[{keys}]"
+
+
+def _add_resolver() -> None:
+    """`${samples_dir:}` in a configuration is the folder of the sample recordings, wherever it is installed."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("samples_dir", lambda: str(samples_dir()), replace=True)
+
+
+def _evaluate_config() -> type:
+    from diarnorm.evalconfig import EvaluateConfig
+
+    return EvaluateConfig
+
+
+def evaluate_job(config: Any) -> dict[str, float]:
+    """Evaluate by a configuration that Hydra composed; the DER of every model on every set, if all shards are done."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from diarnorm.checkpoint import from_plain
+    from diarnorm.evalconfig import EvaluateConfig
+    from diarnorm.evaluation import evaluate
+    from diarnorm.results import shards_beside, write_shard
+
+    _add_resolver()
+    runtime = HydraConfig.get().runtime
+    run_dir = Path(runtime.output_dir)
+    checked = from_plain(EvaluateConfig, COMMAND.values(config))
+    shard = evaluate(checked, run_dir, Path(runtime.cwd))
+    write_shard(shard, run_dir)
+    shards = shards_beside(shard, run_dir)
+    if len(shards) < shard.of:
+        print(f"shard {checked.shard} is done; {len(shards)} of {shard.of} are there", file=sys.stderr)
+        return {}
+    return finish(shards, run_dir, strict=checked.strict)
+
+
+def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> dict[str, float]:
+    """Merge shards, print the table of what is pooled, write all tables and the picture; the DERs, by set and model.
+
+    Raises:
+        ValueError: shards that are missing or do not belong together; with `strict`, a missing hypothesis.
+    """
+    from diarnorm.comparison import POOLED, compare
+    from diarnorm.figures import draw
+    from diarnorm.results import merge
+    from diarnorm.tables import notes_of, pooled_table, write_tables
+
+    comparison = compare(merge(shards))
+    paths = write_tables(comparison, folder)
+    try:
+        draw(comparison, folder / "evaluation.png")
+        paths.append(folder / "evaluation.png")
+    except ValueError as error:
+        print(f"diarnorm evaluate: {error}", file=sys.stderr)
+    for note in notes_of(comparison):
+        print(f"diarnorm evaluate: {note}", file=sys.stderr)
+    print(pooled_table(comparison))
+    print(f"written: {', '.join(str(path) for path in paths)}", file=sys.stderr)
+    if strict and comparison.missing:
+        raise ValueError(f"no hypothesis for {comparison.missing[0]} (and {len(comparison.missing) - 1} more)")
+    pooled = comparison.of_kind(POOLED, comparison.collars_s[0])
+    return {f"{row.set_name}.{row.model}": row.der for row in pooled if row.der is not None}
+
+
+COMMAND = HydraCommand(
+    "evaluate", "an evaluation", _evaluate_config, evaluate_job, "'sets.mine=\"~/a=b,c\"'", free=("models", "sets")
+)
