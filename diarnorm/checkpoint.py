@@ -4,6 +4,7 @@ A file names the norm it was trained with. Loading it for another norm is an err
 """
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dt
 
 
 def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
-    """Read a model, in evaluation mode on the CPU.
+    """Read a model, in evaluation mode on the CPU. Warns where running statistics of a BatchNorm were never updated.
 
     Raises:
         ValueError: no such file, not a diarnorm model, or trained with another norm than the `norm` asked for.
@@ -67,6 +68,11 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
     if resized:
         raise ValueError(f"{path} does not fit its own configuration: other sizes than it says in {resized[:3]}")
     model.load_state_dict({name: tensors[name].to(like.dtype) for name, like in wanted.items()})
+    untrained = [name for name, value in tensors.items() if name.endswith("num_batches_tracked") and not value]
+    if untrained:
+        norm_name = untrained[0].removesuffix(".num_batches_tracked")
+        message = f"{path}: the running statistics of BatchNorm {norm_name} were never updated, results mean little"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     turns = from_plain(TurnConfig, facts["turns"])
     return Checkpoint(model.eval(), turns, facts["chunk"], tuple(facts["chunks"]), facts["training"])
 

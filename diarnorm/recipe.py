@@ -4,18 +4,20 @@ A recipe is a folder with `recipe.yaml`: one that travels with the package, by n
 Hydra ends here: below, configuration is dataclasses.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from diarnorm.hydrajob import HydraCommand
-from diarnorm.resources import recipes_dir
+from diarnorm.resources import configs_dir, recipes_dir
 
 SYNTHETIC = "synthetic"
 """Value of `data.speech` that stands for voices made on the spot."""
-PATH_KEYS = ("speech", "clips", "teacher", "cache_dir")
+PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "train.init_from")
+EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
+"""Where Hydra is told what not to name a folder after."""
 
 USAGE = """usage: diarnorm train [recipe=NAME|FOLDER] [GROUP=OPTION ...] [KEY=VALUE ...] [-m]
 
@@ -38,7 +40,14 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:
         print(f"diarnorm train: {error}", file=sys.stderr)
         return 2
-    return COMMAND.run(rest, folder, "recipe", folder.name)
+    rest += _name_folders(rest)
+    if "WORLD_SIZE" not in os.environ:
+        return COMMAND.run(rest, folder, "recipe", folder.name)
+    from diarnorm.distributed import process_group, rank, silent_others
+
+    with process_group(), silent_others():
+        others = [] if rank() == 0 else ["hydra.output_subdir=null"]  # the first process alone writes
+        return COMMAND.run([*rest, *others], folder, "recipe", folder.name)
 
 
 def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:
@@ -51,6 +60,30 @@ def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:
             return folder, rest
     known = ", ".join(sorted(path.parent.name for path in recipes_dir().glob("*/recipe.yaml")))
     raise ValueError(f"recipe={name} is neither a recipe ({known}) nor a folder with a recipe.yaml")
+
+
+def _name_folders(words: Sequence[str]) -> list[str]:
+    """Overrides by which every run of a sweep has a folder of its own, and a path in a folder's name is no path.
+
+    Where data lies and how many threads work is left out of the name, unless a sweep goes over just that.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("one_folder", _one_folder, replace=True)
+    try:
+        overrides = OverridesParser.create().parse_overrides([word for word in words if not word.startswith("-")])
+    except HydraException:
+        return []  # Hydra will say it
+    swept = {override.key_or_group for override in overrides if override.is_sweep_override()}
+    excluded = OmegaConf.select(OmegaConf.load(configs_dir() / "run.yaml"), EXCLUDED)
+    kept = [key for key in excluded if key not in swept]
+    return [] if len(kept) == len(excluded) else [f"{EXCLUDED}=[{','.join(kept)}]"]
+
+
+def _one_folder(name: str) -> str:
+    return name.replace("/", "_")
 
 
 def _run_config() -> type:
@@ -69,25 +102,28 @@ def train(config: Any) -> dict[str, float]:
     hydra_config = HydraConfig.get()
     if None in (hydra_config.runtime.choices.get("norm"), hydra_config.runtime.choices.get("frontend")):
         raise ValueError("norm and frontend cannot be removed: norm=none and frontend=none stand for no normalisation")
-    run = from_plain(RunConfig, COMMAND.values(config))
-    run = _absolute_paths(run, Path(hydra_config.runtime.cwd))
+    values = COMMAND.values(config)
+    from_plain(RunConfig, values)  # refuses what is out of range before any voice is made
+    run = from_plain(RunConfig, _absolute_paths(values, Path(hydra_config.runtime.cwd)))
     from diarnorm.train import Trainer
 
     return Trainer(run, hydra_config.runtime.output_dir).run()
 
 
-def _absolute_paths(run: Any, folder: Path) -> Any:
+def _absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths mean the folder in which the command was typed; missing synthetic voices are made."""
+    from diarnorm.distributed import first_of_machine
+    from diarnorm.rundata import default_cache_dir
     from diarnorm.synthetic import make_corpus
-    from diarnorm.train import default_cache_dir
 
-    paths = {key: getattr(run.data, key) for key in PATH_KEYS}
-    if paths["speech"] == SYNTHETIC:
-        paths["speech"] = str(make_corpus(default_cache_dir() / "synthetic"))
-    absolute = {
-        key: str((folder / Path(value).expanduser()).resolve()) for key, value in paths.items() if value is not None
-    }
-    return replace(run, data=replace(run.data, **absolute))
+    if values["data"]["speech"] == SYNTHETIC:
+        with first_of_machine():
+            values["data"]["speech"] = str(make_corpus(default_cache_dir() / "synthetic"))
+    for part, _, key in (name.partition(".") for name in PATH_KEYS):
+        path = values[part][key]
+        if path:
+            values[part][key] = str((folder / Path(path).expanduser()).resolve())
+    return values
 
 
 COMMAND = HydraCommand("train", "a run", _run_config, train, "'data.speech=\"~/a=b,c\"'")

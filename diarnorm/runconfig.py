@@ -1,7 +1,8 @@
 """Configuration of a training run. Defaults live here; recipes say only what differs."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 
 from diarnorm.data import CurriculumStage
 from diarnorm.losses import LossConfig
@@ -9,6 +10,9 @@ from diarnorm.model import ModelConfig
 from diarnorm.norms import NORMS
 from diarnorm.planner import SimulatorConfig
 from diarnorm.timebase import frames_to_seconds
+
+OPTIMIZERS = ("adamw", "muon")
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,17 @@ class TrainConfig:
     """Optimisation, evaluation and record of a run."""
 
     seed: int = 0
+    init_from: str | None = None
+    """A model file, or the folder of another run, whose weights a new run starts from; optimiser and heads are new."""
     num_steps: int = 3000
+    accumulate: int = 1
+    """Batches per step: their gradient is that of one batch of so many times the conversations, in less memory."""
+    optimizer: str = "adamw"
+    """`adamw`, or `muon` for the hidden matrices and AdamW for the rest."""
     learning_rate: float = 1e-3
     warmup_steps: int = 200
+    decay_from: float = 0.0
+    """Share of the run until which the learning rate stays at its highest."""
     final_share: float = 0.02
     """Learning rate at the end, as a share of the highest."""
     weight_decay: float = 0.01
@@ -61,6 +73,8 @@ class TrainConfig:
     threads: int = 1
     workers: int = 1
     device: str = "cpu"
+    precision: str = "fp32"
+    """`bf16` computes forward passes and losses in mixed precision; weights, optimiser and average stay float32."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +91,15 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._check_model()
+        self._check_loss()
         self._check_train()
         self._check_data()
 
     def _check_model(self) -> None:
         encoder, memory = self.model.encoder, self.model.memory
         for key, norm in (("norm", encoder.norm), ("conv_norm", encoder.conv_norm)):
-            if norm not in NORMS and not (key == "conv_norm" and norm is None):
-                raise ValueError(f"{key}={norm} is not known: choose one of {', '.join(NORMS)}")
+            if not (key == "conv_norm" and norm is None):
+                check_choice(key, norm, list(NORMS))
         check_range("model.encoder.eps", encoder.eps, above=0)
         for name in ("dim", "num_blocks", "num_heads", "ff_factor", "kernel_size"):
             check_range(f"model.encoder.{name}", getattr(encoder, name), low=1)
@@ -96,12 +111,24 @@ class RunConfig:
         for part, config in (("encoder", encoder), ("memory", memory)):
             check_range(f"model.{part}.dropout", config.dropout, low=0, high=1)
 
+    def _check_loss(self) -> None:
+        for name, value in asdict(self.loss).items():
+            if name in ("scale", "delay_frames"):
+                check_range(f"loss.{name}", value, above=0)
+            elif isinstance(value, int | float):
+                check_range(f"loss.{name}", value, low=0)
+        check_range("loss.no_delay", self.loss.no_delay, low=0, high=1)
+        check_range("loss.decoded", self.loss.decoded, above=0, high=1)
+
     def _check_train(self) -> None:
         t = self.train
+        check_choice("train.optimizer", t.optimizer, OPTIMIZERS)
+        check_choice("train.precision", t.precision, PRECISIONS)
         for name in ("learning_rate", "clip"):
             check_range(f"train.{name}", getattr(t, name), above=0)
         for name in (
             "num_steps",
+            "accumulate",
             "eval_every",
             "checkpoint_every",
             "dev_conversations",
@@ -109,9 +136,9 @@ class RunConfig:
             "threads",
         ):
             check_range(f"train.{name}", getattr(t, name), low=1)
-        for name in ("seed", "warmup_steps", "weight_decay", "tune_rounds", "workers"):
+        for name in ("seed", "warmup_steps", "weight_decay", "tune_rounds", "workers", "rollout_from"):
             check_range(f"train.{name}", getattr(t, name), low=0)
-        for name in ("final_share", "ema_decay", "rollout_share"):
+        for name in ("decay_from", "final_share", "ema_decay", "rollout_share"):
             check_range(f"train.{name}", getattr(t, name), low=0, high=1)
         if not t.chunks:
             raise ValueError("train.chunks is empty: give at least one number of frames")
@@ -132,8 +159,33 @@ class RunConfig:
                     f"{key}.speaker_probabilities={stage.speaker_probabilities}: give one or more, from 0 on"
                 )
             check_range(f"the sum of {key}.speaker_probabilities", sum(stage.speaker_probabilities), above=0)
+            if most_speakers(stage) > self.model.memory.num_slots:
+                raise ValueError(
+                    f"{key}.speaker_probabilities asks for {most_speakers(stage)} speakers in a conversation, "
+                    f"model.memory.num_slots={self.model.memory.num_slots}: shorten it, or give more slots"
+                )
+        starts = [stage.from_step for stage in self.data.stages]
+        if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+            raise ValueError(
+                f"data.stages start at from_step={starts}: the first must start at 0, each later than the one before"
+            )
         for name in ("dev_duration_s", "tune_duration_s"):
             check_range(f"train.{name}", getattr(self.train, name), low=1)
+
+
+def most_speakers(stage: CurriculumStage) -> int:
+    """The largest number of speakers that a conversation of the stage may have."""
+    return max(count for count, share in enumerate(stage.speaker_probabilities, start=1) if share > 0)
+
+
+def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        ValueError: with the key, the value and the choices.
+    """
+    if value not in choices:
+        raise ValueError(f"{key}={value} is not known: choose one of {', '.join(choices)}")
 
 
 def check_range(

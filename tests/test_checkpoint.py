@@ -112,6 +112,16 @@ def test_values_beyond_half_precision_are_kept(path: Path) -> None:
     assert torch.equal(load_checkpoint(path).model.state_dict()["encoder.final_norm.running_var"], variance)
 
 
+def test_running_statistics_never_updated_are_told_once(path: Path) -> None:
+    save_checkpoint(path, Checkpoint(Model(ModelConfig(encoder=replace(ENCODER, norm="batch"), memory=MEMORY))))
+    never = r"statistics of BatchNorm encoder.blocks.0.convolution.norm were never updated"
+    with pytest.warns(RuntimeWarning, match=never) as told:
+        load_checkpoint(path)
+    assert len(told) == 1
+    save_checkpoint(path, make_checkpoint("batch"))
+    load_checkpoint(path)  # warnings are errors here
+
+
 # ---- the norm ---------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,16 @@ import soundfile
 import torch
 from torch import distributed
 
-from diarnorm import train, tune
+from diarnorm import objective, rundata, train, tune
 from diarnorm.checkpoint import load_checkpoint
 from diarnorm.data import CurriculumStage, SimulatedBatches
 from diarnorm.develop import DevelopmentSet
 from diarnorm.losses import Batch, training_losses
 from diarnorm.norms import NORMS
-from diarnorm.runconfig import TrainConfig
+from diarnorm.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.speech import load_speech
 from diarnorm.synthetic import write_tree
-from diarnorm.train import Trainer, learning_rate_factor
+from diarnorm.train import Trainer
 from diarnorm.trainlog import TrainingLog
 from tests.tiny_run import STAGES, differing, saved_tensors, tensors_in, tiny_run
 
@@ -85,7 +84,7 @@ def test_a_resumed_run_equals_a_whole_one(corpus: Path, whole_run: Path, tmp_pat
 
 
 def without_optimizer(trainer: Trainer) -> None:
-    trainer.optimizer.state.clear()
+    trainer.optimizer = make_optimizer(trainer.model, trainer.heads, trainer.config.train)
 
 
 def without_average(trainer: Trainer) -> None:
@@ -124,6 +123,38 @@ def test_a_finished_run_stays_as_it_is(corpus: Path, whole_run: Path) -> None:
     assert (whole_run / "last.pt").read_bytes() == before
     assert (whole_run / "log.csv").read_bytes() == log
     assert figures["der"] == pytest.approx(float(losses_in(whole_run)[-1]["der"]), abs=0.01)
+
+
+def test_a_finished_run_says_so_and_tunes_nothing(
+    corpus: Path, whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("last.pt", "model.safetensors"):
+        (tmp_path / name).write_bytes((whole_run / name).read_bytes())
+    monkeypatch.setattr(train, "Tuner", None)  # whoever asks for it fails
+    figures = Trainer(tiny_run(corpus, tune_rounds=1), tmp_path).run()
+    assert figures == load_checkpoint(whole_run / "model.safetensors").training["development"]
+    told = capsys.readouterr().err
+    assert told.startswith(f"{tmp_path} is finished, 6 steps: nothing to do (train.num_steps above 6 trains on")
+    assert told.count("\n") == 1
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(TypeError):
+        Trainer(tiny_run(corpus, tune_rounds=1), tmp_path).run()
+
+
+def test_a_run_that_goes_on_leaves_its_average_for_others(corpus: Path, tmp_path: Path, whole_run: Path) -> None:
+    interrupt(tiny_run(corpus), tmp_path, 6)
+    saved = torch.load(tmp_path / "last.pt", weights_only=True)
+    shared = load_checkpoint(tmp_path / "ema.safetensors", norm="rms")
+    for name, value in shared.model.state_dict().items():
+        assert torch.equal(value, saved["ema"][name].half().to(value.dtype)), name
+    assert shared.training["finished"] is False
+    assert (shared.training["steps"], saved["step"]) == (4, 4)
+    assert shared.training["development"]["der"] > 0  # of step 3
+    assert (shared.chunk, shared.chunks) == (4, (4, 6))
+    size = (tmp_path / "ema.safetensors").stat().st_size
+    assert size < 0.25 * (tmp_path / "last.pt").stat().st_size
+    assert {path.name for path in whole_run.iterdir()} == {"last.pt", "log.csv", "model.safetensors"}
+    assert "finished" not in load_checkpoint(whole_run / "model.safetensors").training
 
 
 KILLED_WHILE_SAVING = """
@@ -213,7 +244,7 @@ def test_a_run_ends_with_its_thresholds_tuned(
     assert record["development"] == plain.training["development"]  # as the run was shown, before tuning
     assert differing(tuned.model.state_dict(), plain.model.state_dict()) == []
     speech = load_speech(corpus, split="dev", cache_dir=corpus.parent)
-    conversations = DevelopmentSet.simulated(speech, 2, 4.0, seed=train.TUNE_SEED)
+    conversations = DevelopmentSet.simulated(speech, 2, 4.0, seed=rundata.TUNE_SEED)
     assert conversations.evaluate(tuned.model, tuned.turns)["der"] == pytest.approx(
         record["after_tuning"]["der"],
         abs=3.0,  # the file holds half precision
@@ -229,25 +260,12 @@ def test_one_step_is_a_run(corpus: Path, tmp_path: Path) -> None:
 # ---- the optimiser ----------------------------------------------------------------------------------------
 
 
-def test_learning_rates_by_hand() -> None:
-    config = TrainConfig(num_steps=110, warmup_steps=10, final_share=0.2)
-    factors = [learning_rate_factor(step, config) for step in range(111)]
-    np.testing.assert_allclose(factors[:10], np.arange(1, 11) / 10)
-    assert factors[10] == 1.0
-    assert factors[60] == pytest.approx(0.6)  # half-way down: (1 + 0.2) / 2
-    assert factors[35] == pytest.approx(0.2 + 0.8 * (1 + math.sqrt(0.5)) / 2)
-    assert factors[110] == pytest.approx(0.2)
-    assert all(a > b for a, b in pairwise(factors[10:]))
-    assert learning_rate_factor(0, TrainConfig(warmup_steps=0)) == 1.0
-    assert learning_rate_factor(3, TrainConfig(num_steps=3, warmup_steps=3, final_share=0.5)) == 1.0
-
-
 def test_steps_use_the_learning_rate_and_the_average_follows(corpus: Path, tmp_path: Path) -> None:
     config = tiny_run(corpus, norm="batch", ema_decay=0.25)
     trainer = Trainer(config, tmp_path)
     expected = {name: value.double() for name, value in trainer.model.state_dict().items()}
-    for number, batch in enumerate(trainer._loader()):
-        trainer._train_step(batch)
+    for number, batches in enumerate(trainer.data.steps(0)):
+        trainer._train_step(batches)
         trainer.step += 1
         rates = {group["lr"] for group in trainer.optimizer.param_groups}
         assert rates == {1e-3 * learning_rate_factor(number, config.train)}
@@ -271,35 +289,47 @@ def spoil_loss(patch: pytest.MonkeyPatch) -> None:
         return values | ({"births": values["births"] * math.nan} if len(calls) == 2 else {})
 
     calls: list[int] = []
-    patch.setattr(train, "training_losses", losses)
+    patch.setattr(objective, "training_losses", losses)
 
 
 def spoil_input(patch: pytest.MonkeyPatch) -> None:
     """The mel frames of step 1 are not numbers."""
 
-    def batches(trainer: Trainer) -> Iterator[Batch]:
-        for number, batch in enumerate(loader(trainer)):
-            yield batch._replace(mel=batch.mel * math.nan) if number == 1 else batch
+    def spoiled(data: rundata.RunData, first: int) -> Iterator[tuple[Batch, ...]]:
+        for number, (batch,) in enumerate(steps(data, first)):
+            mel = batch.mel.clone()
+            mel[1:] = math.nan
+            yield (batch._replace(mel=mel) if number == 1 else batch,)
 
-    loader = Trainer._loader
-    patch.setattr(Trainer, "_loader", batches)
+    steps = rundata.RunData.steps
+    patch.setattr(rundata.RunData, "steps", spoiled)
 
 
 @pytest.mark.parametrize("norm", ["rms", "batch"])
-@pytest.mark.parametrize("spoil", [spoil_loss, spoil_input])
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (spoil_loss, "step 1 of seed 0: births not finite, skipped"),
+        (
+            spoil_input,
+            "step 1 of seed 0: births, own, speech, speaker not finite, skipped; conversations with seeds [0, 1, 1]",
+        ),
+    ],
+)
 def test_a_gradient_that_is_not_finite_is_skipped_and_told(
     corpus: Path,
     tmp_path: Path,
     norm: str,
     spoil: Callable[[pytest.MonkeyPatch], None],
+    told: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     spoil(monkeypatch)
     trainer = Trainer(tiny_run(corpus, norm=norm), tmp_path)
     weights = []
-    for batch in trainer._loader():
-        trainer._train_step(batch)
+    for batches in trainer.data.steps(0):
+        trainer._train_step(batches)
         trainer.step += 1
         weights.append({name: value.clone() for name, value in tensors_in(trainer.model.state_dict()).items()})
     changed = [name for name in differing(weights[0], weights[1]) if "running" not in name and "tracked" not in name]
@@ -307,7 +337,31 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_told(
     assert differing(weights[1], weights[2])
     assert all(value.isfinite().all() for value in weights[-1].values())
     assert all(value.isfinite().all() for value in trainer.ema.values())
-    assert capsys.readouterr().err.splitlines() == ["step 1: gradient is not finite, batch skipped"]
+    assert capsys.readouterr().err.splitlines() == [told]
+    assert trainer.record({})["skipped_steps"] == 1
+    assert trainer.skips.in_row == 0
+
+
+def test_a_run_in_which_nothing_is_finite_stops(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However often it is started again: the count is kept."""
+
+    def losses(*arguments: Any, **options: Any) -> dict[str, torch.Tensor]:
+        values = training_losses(*arguments, **options)
+        return values | {"own": values["own"] * math.inf}
+
+    monkeypatch.setattr(objective, "training_losses", losses)
+    stages = (CurriculumStage(0, crop_s=2.0, batch_size=2, max_speakers=1, speaker_probabilities=(1.0,)),)
+    changes = {"num_steps": 40, "checkpoint_every": 5, "rollout_share": 0.0, "eval_every": 40}
+    config = tiny_run(corpus, stages=stages, **changes)
+    interrupt(config, tmp_path, 11)
+    trainer = Trainer(config, tmp_path)
+    assert (trainer.step, trainer.skips.in_row, trainer.skips.total) == (10, 10, 10)
+    with pytest.raises(ValueError, match=r"21 steps in a row .* last was step 20 \(own\): lower train.learning"):
+        trainer.run()
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "step 19 of seed 0: own not finite, skipped"  # with every conversation: the fault is not theirs
 
 
 # ---- learning ---------------------------------------------------------------------------------------------
@@ -399,11 +453,11 @@ def test_five_utterances_are_enough(tmp_path: Path, norm: str, batch_size: int) 
 
 def test_more_speakers_than_there_are(corpus: Path, tmp_path: Path) -> None:
     crowd = replace(STAGES[1], from_step=5, max_speakers=9, speaker_probabilities=(0,) * 8 + (1.0,))
-    config = tiny_run(corpus, stages=(STAGES[0], crowd))
+    config = tiny_run(corpus, stages=(STAGES[0], crowd), num_slots=9)
     with pytest.raises(ValueError, match=rf"data.stages\[1\].*asks for 9 speakers.*{corpus} has 8 with speech"):
         Trainer(config, tmp_path)
     possible = replace(crowd, speaker_probabilities=(1.0,) + (0,) * 8)  # no more than one, whatever the slots
-    Trainer(tiny_run(corpus, stages=(STAGES[0], possible)), tmp_path)
+    Trainer(tiny_run(corpus, stages=(STAGES[0], possible), num_slots=9), tmp_path / "other")
 
 
 def test_an_utterance_without_speech(tmp_path: Path) -> None:
@@ -420,6 +474,12 @@ def test_going_on_with_another_model_or_other_speakers(corpus: Path, whole_run: 
     tree = write_tree(tmp_path / "tree", num_speakers=4, num_utterances=1, duration_s=2.0)
     with pytest.raises(ValueError, match=r"is of another run \(data.speech now has 20 voices\)"):
         Trainer(tiny_run(tree), whole_run)
+    with pytest.raises(ValueError, match=r"of another run \(train.seed=1 was 0, train.optimizer=muon was adamw\)"):
+        Trainer(tiny_run(corpus, seed=1, optimizer="muon"), whole_run)
+    others = write_tree(tmp_path / "others" / "train", num_speakers=8, num_utterances=1, first_speaker=3).parent
+    config = tiny_run(others)
+    with pytest.raises(ValueError, match=r"is of another run \(data.speech now has other speakers\)"):
+        Trainer(replace(config, data=replace(config.data, dev_split=None)), whole_run)
     assert Trainer(tiny_run(corpus, num_steps=8), whole_run).step == 6  # longer is the same run
 
 

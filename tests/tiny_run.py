@@ -8,6 +8,7 @@ import torch
 
 from diarnorm.conformer import EncoderConfig
 from diarnorm.data import CurriculumStage
+from diarnorm.losses import LossConfig
 from diarnorm.memory import MemoryConfig
 from diarnorm.model import ModelConfig
 from diarnorm.runconfig import DataConfig, RunConfig, TrainConfig
@@ -34,12 +35,21 @@ TRAIN = TrainConfig(
 
 
 def tiny_run(
-    corpus: Path, norm: str = "rms", stages: tuple[CurriculumStage, ...] = STAGES, **changes: Any
+    corpus: Path,
+    norm: str = "rms",
+    stages: tuple[CurriculumStage, ...] = STAGES,
+    *,
+    num_slots: int = 3,
+    dropout: float = 0.1,
+    loss: LossConfig | None = None,
+    **changes: Any,
 ) -> RunConfig:
     """A run of six steps on the voices in `corpus`, with changes to its `TrainConfig`."""
+    encoder = replace(ENCODER, norm=norm, dropout=dropout)
+    memory = replace(MEMORY, num_slots=num_slots, dropout=dropout)
     data = DataConfig(speech=str(corpus), cache_dir=str(corpus.parent), stages=stages)
-    model = ModelConfig(encoder=replace(ENCODER, norm=norm), memory=MEMORY)
-    return RunConfig(model, data=data, train=replace(TRAIN, **changes))
+    model = ModelConfig(encoder=encoder, memory=memory)
+    return RunConfig(model, LossConfig() if loss is None else loss, data, replace(TRAIN, **changes))
 
 
 def tensors_in(value: Any, path: str = "") -> dict[str, torch.Tensor]:

@@ -1,0 +1,181 @@
+"""What a run learns from and is judged by: speech, batches by number, conversations of held-out speakers."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+from diarnorm.conversation import Plan
+from diarnorm.data import CurriculumStage, SimulatedBatches, num_with_speech
+from diarnorm.develop import DevelopmentSet
+from diarnorm.distributed import first_of_machine, num_processes, rank
+from diarnorm.heap import keep_freed_memory
+from diarnorm.losses import Batch
+from diarnorm.runconfig import RunConfig, most_speakers
+from diarnorm.speech import CLIPS, load_speech
+from diarnorm.teacher import load_teacher
+
+DISPLAY_SEED, TUNE_SEED, COMPARE_SEED = 20_000, 30_000, 40_000
+"""Of the conversations shown during the run, of those that thresholds are tuned on, and of those on which BatchNorm is
+compared with itself."""
+NUM_COMPARED = 4
+"""Batches of the last."""
+
+
+class SharedBatches(SimulatedBatches):
+    """The rows of each batch that are process `share[0]`'s of `share[1]`: the batch is that of one process alone."""
+
+    share: tuple[int, int] = (0, 1)
+
+    def plans(self, step: int) -> list[Plan]:
+        """The conversations of batch `step` that are this process's."""
+        plans = super().plans(step)
+        number, processes = self.share
+        size = len(plans) // processes
+        return plans[number * size : (number + 1) * size]
+
+
+class RunData:
+    """Speech and labels of one run.
+
+    Raises:
+        ValueError: speech, clips or a teacher that do not fit the configuration; more speakers in a conversation than
+            there are.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        with first_of_machine():
+            self._load()
+        self.teacher = load_teacher(config.data.teacher, self.speech) if config.data.teacher else None
+        self.batches = self._batches((rank(), num_processes()))
+        if set(self.dev_speech.speakers) & set(self.speech.speakers) and rank() == 0:
+            print("development and training share speakers: DER will say little about new voices", file=sys.stderr)
+
+    def _load(self) -> None:
+        d = self.config.data
+        check_splits(Path(d.speech), d.train_split, d.dev_split)
+        cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
+        self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
+        check_speakers(d.stages, num_with_speech(self.speech), d.speech)
+        self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
+        self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
+
+    def _batches(self, share: tuple[int, int]) -> SharedBatches:
+        """Batch `step * accumulate + i` is the i-th of a step."""
+        t, d = self.config.train, self.config.data
+        stages = [replace(stage, from_step=stage.from_step * t.accumulate) for stage in d.stages]
+        batches = SharedBatches(
+            self.speech,
+            seed=t.seed,
+            num_steps=t.num_steps * t.accumulate,
+            stages=stages,
+            simulator=d.simulator,
+            clips=self.clips,
+        )
+        batches.share = share
+        return batches
+
+    def first_mel(self) -> torch.Tensor:
+        """Mel frames `[rows, mel_frames, 80]` of the first two batches (one, where there is one), all of their rows."""
+        whole = self._batches((0, 1))
+        return torch.cat([whole[number]["mel"] for number in range(min(2, len(whole)))])
+
+    def steps(self, first: int) -> Iterator[tuple[Batch, ...]]:
+        """The batches of each step from `first` on."""
+        t = self.config.train
+        loader = DataLoader(
+            self.batches,
+            batch_size=None,
+            sampler=range(first * t.accumulate, t.num_steps * t.accumulate),
+            num_workers=t.workers,
+            prefetch_factor=3 if t.workers else None,
+            worker_init_fn=_start_worker,
+        )
+        items = iter(loader)
+        while batches := tuple(self._batch(item) for item in islice(items, t.accumulate)):
+            yield batches
+
+    def conversations(self, num: int, duration_s: float, seed: int) -> DevelopmentSet:
+        """Conversations of held-out speakers, simulated as those of the training are."""
+        simulator = self.config.data.simulator
+        return DevelopmentSet.simulated(self.dev_speech, num, duration_s, self.clips, seed=seed, simulator=simulator)
+
+    def held_out_batches(self) -> list[Batch]:
+        """A few batches like those of the last stage, of held-out speakers; the same for every run."""
+        d = self.config.data
+        num_speakers = num_with_speech(self.dev_speech)
+        stage = replace(d.stages[-1], from_step=0)
+        if len(stage.speaker_probabilities) > num_speakers:
+            kept = stage.speaker_probabilities[: num_speakers - 1]
+            stage = replace(stage, speaker_probabilities=(*kept, sum(stage.speaker_probabilities[len(kept) :])))
+        batches = SimulatedBatches(
+            self.dev_speech,
+            seed=COMPARE_SEED,
+            num_steps=NUM_COMPARED,
+            stages=[stage],
+            simulator=d.simulator,
+            clips=self.clips,
+        )
+        return [self._batch(batches[number]) for number in range(len(batches))]
+
+    def _batch(self, item: dict[str, torch.Tensor]) -> Batch:
+        return Batch(*(item[name].to(self.config.train.device) for name in Batch._fields))
+
+
+def check_splits(source: Path, *splits: str | None) -> None:
+    """Refuse a tree that has a folder for one split and none for another: the whole tree would stand for that one.
+
+    Raises:
+        ValueError: naming both.
+    """
+    named = [split for split in splits if split is not None] if source.is_dir() else []
+    there = [split for split in named if (source / split).is_dir()]
+    missing = [split for split in named if split not in there]
+    if there and missing:
+        raise ValueError(f"{source} has a folder {there[0]}, but none called {missing[0]}: add it")
+
+
+def check_speakers(stages: Sequence[CurriculumStage], num_speakers: int, source: str) -> None:
+    """Refuse conversations of more speakers than there are, before anything is trained.
+
+    Raises:
+        ValueError: naming the stage, what it asks for and what there is.
+    """
+    for number, stage in enumerate(stages):
+        wanted = most_speakers(stage)
+        if wanted > num_speakers:
+            raise ValueError(
+                f"data.stages[{number}].speaker_probabilities asks for {wanted} speakers in a conversation, "
+                f"{source} has {num_speakers} with speech to train on: shorten it, or add speakers"
+            )
+
+
+def check_processes(stages: Sequence[CurriculumStage], processes: int) -> None:
+    """Refuse batches that cannot be shared evenly.
+
+    Raises:
+        ValueError: naming the stage's batch size and the number of processes.
+    """
+    for number, stage in enumerate(stages):
+        if stage.batch_size % processes:
+            raise ValueError(
+                f"data.stages[{number}].batch_size={stage.batch_size} cannot be shared by {processes} processes: "
+                f"give a multiple of {processes}"
+            )
+
+
+def default_cache_dir() -> Path:
+    """Where decoded speech is kept unless a run says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "diarnorm"
+
+
+def _start_worker(_: int) -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
