@@ -26,10 +26,14 @@ NUM_KNOTS = 10
 """Points of a gain curve over frequency, evenly spaced on the mel scale from 0 to 8 kHz."""
 NUM_TAPS = 6
 """Early reflections of a room."""
+ROOM_SAMPLES = 11_264
+"""Longest impulse response of a room (0.7 s)."""
 WHITE_SAMPLES = 1 << 22
 """Length of the one stretch of white noise that noises and rooms are cut from."""
 SPEECH, CLIP, WHITE = 0, 1, 2
 """Where a piece comes from: the speech, the noise clips, or white noise."""
+MU_LAW, A_LAW = 1, 2
+"""How a channel is companded to 8 bits; 0 is not at all."""
 
 
 class Piece(NamedTuple):
@@ -65,7 +69,10 @@ class Pieces(NamedTuple):
 
 
 class Rooms(NamedTuple):
-    """Per track: the room it is heard in, and its own gain curve (dB at the knots)."""
+    """Per track: the room it is heard in, and its own gain curve (dB at the knots).
+
+    `measured` is the number of a measured room, -1 where the room is made up; None where no track has one.
+    """
 
     rt60_s: Float32[np.ndarray, " rows"]
     direct: Float32[np.ndarray, " rows"]
@@ -74,10 +81,11 @@ class Rooms(NamedTuple):
     tap_samples: Int64[np.ndarray, "rows taps"]
     tap_gain: Float32[np.ndarray, "rows taps"]
     eq_db: Float32[np.ndarray, "rows knots"]
+    measured: Int64[np.ndarray, " rows"] | None = None
 
 
 class Channel(NamedTuple):
-    """The sum of all tracks goes through: filter, hum, level, swings, DC, clipping, mu-law, in this order."""
+    """The sum of all tracks goes through: filter, hum, level, swings, DC, clipping, companding, in this order."""
 
     eq_db: Float32[np.ndarray, " knots"]
     band_hz: Float32[np.ndarray, " 2"]
@@ -88,7 +96,7 @@ class Channel(NamedTuple):
     swing_db: Float32[np.ndarray, " swings"]
     dc: Float32[np.ndarray, ""]
     clip_above_rms_db: Float32[np.ndarray, ""]
-    mu_law: Int64[np.ndarray, ""]
+    companding: Int64[np.ndarray, ""]
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,8 @@ class Plan:
     """One conversation, ready to render.
 
     Speakers are numbered by their first activity; tracks 0 .. speakers-1 are theirs, the others are noise.
-    `segments` is the reference: slot, start, end in samples, sorted by start.
+    `segments` is the reference: slot, start, end in samples, sorted by start. `room_places` are the files and folders
+    that measured rooms are read from.
     """
 
     num_samples: int
@@ -109,6 +118,7 @@ class Plan:
     channel: Channel
     num_factors: int
     names: tuple[str, ...]
+    room_places: tuple[str, ...] = ()
 
     @property
     def num_speakers(self) -> int:
@@ -161,13 +171,23 @@ class Plan:
         return np.where(alone, out[np.arange(self.num_frames), only], -1)
 
     def digest(self) -> str:
-        """A hash of everything in the plan."""
+        """A hash of everything in the plan but where files lie; what a plan does not use does not change it."""
         hasher = hashlib.sha256()
         for item in fields(self):
-            value = getattr(self, item.name)
-            for part in value if isinstance(value, Pieces | Rooms | Channel) else (value,):
+            value = None if item.name == "room_places" else getattr(self, item.name)
+            parts = value if isinstance(value, Pieces | Rooms | Channel) else (value,)
+            for part in (part for part in parts if part is not None):
                 hasher.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
         return hasher.hexdigest()
+
+
+def aside(rng: np.random.Generator, number: int) -> np.random.Generator:
+    """A generator of its own for an addition to plans: it is far ahead of `rng`, which stays where it is, so that what
+    the addition does not touch is the same with and without it."""
+    bits = rng.bit_generator
+    if not isinstance(bits, np.random.PCG64):
+        raise ValueError(f"plans are drawn by PCG64, got {type(bits).__name__}: give numpy's default generator")
+    return np.random.Generator(bits.jumped(number))
 
 
 def collect_pieces(pieces: Sequence[Piece], num_samples: int) -> Pieces:

@@ -5,16 +5,19 @@ A plan is the same on any machine and for any model under study, so that compari
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from diarnorm.acoustics import ChannelConfig, NoiseConfig, RoomConfig, draw_channel, draw_noises, draw_rooms
-from diarnorm.conversation import Plan, close_gaps, collect_pieces
+from diarnorm.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
+from diarnorm.conversation import Plan, aside, close_gaps, collect_pieces
+from diarnorm.noises import NoiseConfig, draw_noises
 from diarnorm.speech import Speech
-from diarnorm.timebase import frames_to_samples, samples_to_frames, samples_to_seconds, seconds_to_samples
+from diarnorm.timebase import frames_to_samples, samples_to_frames, seconds_to_samples
 from diarnorm.turntaking import TurnTaking, TurnTakingConfig
+
+REDRAW = 6
+"""Which generator has a redraw of speakers; see `conversation.aside`."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,16 @@ class SimulatorConfig:
 
     `speaker_probabilities[i]` is the probability of `i + 1` speakers. Reference: `pad_s` is added on both
     sides of speech, then gaps shorter than `close_gap_s` are closed. Levels of speakers are normal within a
-    limit; the wide limit, with a spread to match, holds in some conversations.
+    limit; the wide limit, with a spread to match, holds in some conversations. Speakers of a pair `anna/bert` in
+    `same_person`, or in the manifest, may be one person and never meet; names of speakers of other splits do no harm.
+    `speed_probability` is that of a voice other than the speaker's own: another speed or, where there are any, a warp.
     """
 
     speaker_probabilities: tuple[float, ...] = (0.1, 0.3, 0.3, 0.3)
     same_source_probability: float = 0.6
     same_gender_probability: float = 0.25
     speed_probability: float = 0.6
+    same_person: tuple[str, ...] = ()
     level_sigma_db: float = 4.0
     level_limit_db: float = 6.0
     wide_level_probability: float = 0.15
@@ -40,6 +46,11 @@ class SimulatorConfig:
     rooms: RoomConfig = field(default_factory=RoomConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
     channel: ChannelConfig = field(default_factory=ChannelConfig)
+
+    def __post_init__(self) -> None:
+        for pair in self.same_person:
+            if pair.count("/") != 1 or not all(pair.split("/")):
+                raise ValueError(f"same_person has {pair!r}; give two speakers' names with a / between them: anna/bert")
 
 
 def plan_conversation(
@@ -72,7 +83,8 @@ def plan_conversation(
     if num_speakers is None:
         probabilities = np.array(config.speaker_probabilities)
         num_speakers = 1 + int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
-    speaker = _draw_speakers(speech, config, rng, num_speakers)
+    person = persons(speech, config.same_person)
+    speaker = _draw_speakers(speech, config, rng, num_speakers, person)
     factor = _draw_factors(speech, config, rng, num_speakers)
     level_db = _draw_levels(config, rng, num_speakers)
     turns = TurnTaking(speech, config.turns, rng, num_samples, speaker=speaker, factor=factor, level_db=level_db)
@@ -90,6 +102,7 @@ def plan_conversation(
         num_samples,
         speech=speech,
         clips=clips,
+        present=np.isin(person, person[speaker]),
         speech_gain=speech_gain,
         first_row=len(heard),
     )
@@ -104,17 +117,36 @@ def plan_conversation(
         channel=draw_channel(config.channel, rng, num_samples, speech_gain=speech_gain),
         num_factors=speech.num_factors,
         names=tuple(speech.voice_name(s, f) for s, f in zip(speaker[heard], factor[heard], strict=True)),
+        room_places=config.rooms.measured,
     )
 
 
+def persons(speech: Speech, same_person: Sequence[str] = ()) -> Int64[np.ndarray, " speakers"]:
+    """A number per speaker, the same for those who may be one person, by these pairs and those of the manifest; in a
+    chain of pairs all are one."""
+    person = np.arange(speech.num_speakers)
+    pairs = [*speech.same_person, *(pair.split("/") for pair in same_person)]
+    number = {name: i for i, name in enumerate(speech.speakers)} if pairs else {}
+    for first, second in pairs:
+        if first in number and second in number:
+            person[person == person[number[second]]] = person[number[first]]
+    return person
+
+
 def _draw_speakers(
-    speech: Speech, config: SimulatorConfig, rng: np.random.Generator, num_speakers: int
+    speech: Speech,
+    config: SimulatorConfig,
+    rng: np.random.Generator,
+    num_speakers: int,
+    person: Int64[np.ndarray, " all_speakers"],
 ) -> Int64[np.ndarray, " speakers"]:
-    """Different speakers; of one source or one gender in some conversations, where it has enough of them."""
+    """Different people; of one source or one gender in some conversations, where it has enough of them."""
     candidates = np.flatnonzero(np.diff(speech.speaker_piece) > 0)
-    if not 1 <= num_speakers <= len(candidates):
-        raise ValueError(f"num_speakers is {num_speakers}; the speech allows 1 to {len(candidates)}")
-    sizes = np.bincount(speech.speaker_source[candidates], minlength=len(speech.sources))
+    most = len(np.unique(person[candidates]))
+    if not 1 <= num_speakers <= most:
+        raise ValueError(f"num_speakers is {num_speakers}; the speech allows 1 to {most}")
+    source_person = np.unique(speech.speaker_source[candidates] * speech.num_speakers + person[candidates])
+    sizes = np.bincount(source_person // speech.num_speakers, minlength=len(speech.sources))
     able = np.flatnonzero(sizes >= num_speakers)
     if rng.random() < config.same_source_probability and len(able):
         source = rng.choice(able, p=sizes[able] / sizes[able].sum())
@@ -122,17 +154,22 @@ def _draw_speakers(
     if rng.random() < config.same_gender_probability:
         gender = ("F", "M")[int(rng.integers(2))]
         same = candidates[[speech.speaker_gender[i] == gender for i in candidates]]
-        candidates = same if len(same) >= num_speakers else candidates
-    return rng.choice(candidates, num_speakers, replace=False)
+        candidates = same if len(np.unique(person[same])) >= num_speakers else candidates
+    chosen = rng.choice(candidates, num_speakers, replace=False)
+    if len(np.unique(person[chosen])) == num_speakers:
+        return chosen
+    shuffled = aside(rng, REDRAW).permutation(candidates)
+    first = np.unique(person[shuffled], return_index=True)[1]
+    return shuffled[np.sort(first)[:num_speakers]]
 
 
 def _draw_factors(
     speech: Speech, config: SimulatorConfig, rng: np.random.Generator, num_speakers: int
 ) -> Int64[np.ndarray, " speakers"]:
-    natural = [i for i, (p, q) in enumerate(speech.speed_factors) if p == q]
+    natural = speech.natural_factor
     drawn = rng.integers(speech.num_factors, size=num_speakers)
     warped = rng.random(num_speakers) < config.speed_probability
-    return np.where(warped, drawn, natural[0]) if natural else drawn
+    return drawn if natural is None else np.where(warped, drawn, natural)
 
 
 def _draw_levels(
@@ -156,55 +193,3 @@ def _speech_gain(segments: np.ndarray, level_db: np.ndarray) -> float:
         return 1.0
     weights = np.bincount(segments[:, 0], weights=segments[:, 2] - segments[:, 1])
     return float(np.sqrt(np.average(10 ** (level_db / 10), weights=weights)))
-
-
-class PlanStatistics(NamedTuple):
-    """What some conversations are like; quantiles are at 5, 25, 50, 75 and 95 %."""
-
-    speech_share: float
-    """Share of time in which anybody speaks."""
-    overlap_share: float
-    """Share of speech time in which several speak."""
-    speech_quantiles: list[float]
-    """Speech share over conversations."""
-    overlap_quantiles: list[float]
-    """Overlap share over conversations of several speakers."""
-    turn_quantiles_s: list[float]
-    """Lengths of reference segments."""
-    pause_quantiles_s: list[float]
-    """Lengths of silences between any speech."""
-    level_quantiles_db: list[float]
-    """Active levels asked for, dBFS."""
-    num_speakers: list[int]
-    """Conversations with 0, 1, 2, ... speakers heard."""
-
-
-def plan_statistics(plans: Sequence[Plan]) -> PlanStatistics:
-    """Shares, lengths and levels of plans, from their references."""
-    counts = [(plan.activity() > 0.5).sum(1) for plan in plans]
-    speech = np.array([(count > 0).sum() for count in counts])
-    several = np.array([(count > 1).sum() for count in counts])
-    frames = np.array([len(count) for count in counts])
-    many = np.array([plan.num_speakers > 1 for plan in plans])
-    lengths = np.concatenate([plan.segments[:, 2] - plan.segments[:, 1] for plan in plans])
-    pauses = np.concatenate([_pauses(plan) for plan in plans])
-    return PlanStatistics(
-        speech_share=float(speech.sum() / frames.sum()),
-        overlap_share=float(several.sum() / max(1, speech.sum())),
-        speech_quantiles=_quantiles(speech / frames),
-        overlap_quantiles=_quantiles((several / np.maximum(speech, 1))[many]),
-        turn_quantiles_s=_quantiles(samples_to_seconds(1) * lengths),
-        pause_quantiles_s=_quantiles(samples_to_seconds(1) * pauses),
-        level_quantiles_db=_quantiles(np.array([float(plan.channel.level_db) for plan in plans])),
-        num_speakers=np.bincount([plan.num_speakers for plan in plans]).tolist(),
-    )
-
-
-def _quantiles(values: np.ndarray) -> list[float]:
-    return [round(float(x), 3) for x in np.percentile(values, (5, 25, 50, 75, 95))] if len(values) else []
-
-
-def _pauses(plan: Plan) -> np.ndarray:
-    """Silences between speech of anybody in samples, without those at the edges."""
-    starts, reach = plan.segments[1:, 1], np.maximum.accumulate(plan.segments[:, 2])[:-1]
-    return (starts - reach)[starts > reach]

@@ -1,56 +1,55 @@
-"""Simulated conversations: plans (`diarnorm.planner`) rendered to samples and labels, batched.
+"""Simulated conversations: plans (`diarnorm.planner`) rendered to samples and labels, batched, on any device.
 
-Tracks are put together by copying; rooms, gain curves, noise colours and the microphone are then one filter
-each, applied in blocks (overlap-save) where a track is not silent. All randomness is in the plan and in one
-fixed stretch of noise, so samples agree across devices to rounding.
+Tracks are put together by copying; rooms, gain curves, noise colours and the microphone are then one filter each,
+applied in blocks (overlap-save) where a track is not silent. All randomness is in the plan and in one fixed stretch of
+noise, so samples agree across devices to rounding (the codes of a companded channel may differ by one step, rarely).
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Complex, Float, Float32, Int64
 from torch import Tensor
 
-from diarnorm.conversation import CLIP, SPEECH, WHITE, Plan
-from diarnorm.filters import CURVE_SAMPLES, ROOM_SAMPLES, channel_filters, track_filters, white_noise
-from diarnorm.planner import PlanStatistics, SimulatorConfig, plan_conversation, plan_statistics
+from diarnorm.channel import add_hum, apply_channel
+from diarnorm.conversation import ROOM_SAMPLES, Plan
+from diarnorm.filters import CURVE_SAMPLES, channel_filters, track_filters
+from diarnorm.planner import SimulatorConfig, plan_conversation
 from diarnorm.speech import Speech
-from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, SAMPLE_RATE, frames_to_samples
+from diarnorm.timebase import FRAME_SAMPLES, frames_to_samples
+from diarnorm.tracks import PieceSamples, cut_out, dry_track
 
-__all__ = [
-    "Mixture",
-    "PlanStatistics",
-    "SimulatorConfig",
-    "active_level",
-    "plan_conversation",
-    "plan_statistics",
-    "render",
-    "render_tracks",
-]
+__all__ = ["Mixture", "SimulatorConfig", "active_level", "plan_conversation", "render", "render_parts"]
 
 BLOCK_SAMPLES = 32_768
 """Length of one Fourier transform."""
 LEAD_SAMPLES = ROOM_SAMPLES + 2 * CURVE_SAMPLES
 """Part of a block that overlaps with the one before."""
 STEP_SAMPLES = BLOCK_SAMPLES - LEAD_SAMPLES
-"""Samples that one block yields."""
+"""Samples that one block yields: a whole number of frames."""
 BEFORE_SAMPLES = LEAD_SAMPLES - CURVE_SAMPLES
-"""Zeros before a track: the overlap, less the delay of two gain curves, which is so taken out again."""
-GROUP_SAMPLES = 16_000_000
-"""Samples of tracks handled at once, to bound memory."""
-FULL_SCALE = 32_768
+"""A block begins this long before what it yields: the overlap, less the delay of two gain curves, which is so taken
+out again."""
+PART_BLOCKS = 48
+"""Blocks that `render_parts` holds at a time (a minute)."""
 
 
 class Mixture(NamedTuple):
     """A batch of conversations with their labels; T = N // 1280 frames, K speaker slots by first activity."""
 
-    samples: Float32[Tensor, "batch samples"]
+    samples: Float[Tensor, "batch samples"]
     activity: Float32[Tensor, "batch frames slots"]
     speaker_class: Int64[Tensor, "batch slots"]
     source: Int64[Tensor, "batch frames"]
+
+
+class Filters(NamedTuple):
+    """Spectra of one plan's tracks, room and gain curve, and of its channel."""
+
+    tracks: Complex[Tensor, "rows bins"]
+    channel: Complex[Tensor, " bins"]
 
 
 def render(
@@ -60,6 +59,7 @@ def render(
     clips: Speech | None = None,
     num_slots: int | None = None,
     device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
 ) -> Mixture:
     """Render plans of equal length.
 
@@ -69,6 +69,7 @@ def render(
         clips: the noise clips they were drawn from.
         num_slots: speaker slots of the labels; the largest number of speakers of the plans when None.
         device: where the samples are computed and where the result lives.
+        dtype: of the samples; float64 shows what rounding does.
 
     Raises:
         ValueError: no plans, different lengths, or more speakers than slots.
@@ -80,10 +81,52 @@ def render(
     slots = needed if num_slots is None else num_slots
     if slots < needed:
         raise ValueError(f"num_slots is {slots}, a plan has {needed} speakers; give at least {needed}")
-    activity, speaker_class, source = labels(plans, slots)
-    activity = activity.to(device)
-    groups = [_render_group(plans[a:b], activity[a:b], speech, clips) for a, b in _groups(plans)]
-    return Mixture(torch.cat(groups), activity, speaker_class.to(device), source.to(device))
+    device = torch.device(device)
+    num_samples, num_blocks = lengths[0], -(-lengths[0] // STEP_SAMPLES)
+    activity, speaker_class, source = (part.to(device) for part in labels(plans, slots))
+    pieces = cut_out(plans, speech, clips, (0, num_samples), device)
+    samples = torch.empty(len(plans), num_samples, device=device, dtype=dtype)
+    for row, plan, own, filters in zip(samples, plans, pieces, _filters(plans, device, dtype), strict=True):
+        row.copy_(_mix(plan, own, filters, 0, num_blocks)[:num_samples])
+        add_hum(row, plan.channel)
+    for row, plan, level in zip(samples, plans, active_level(samples, activity), strict=True):
+        apply_channel(row, plan.channel, level)
+    return Mixture(samples, activity, speaker_class, source)
+
+
+def render_parts(
+    plan: Plan, speech: Speech, *, clips: Speech | None = None, device: str | torch.device = "cpu"
+) -> Iterator[Float32[Tensor, " samples"]]:
+    """The samples that `render` gives, in parts of about a minute: memory does not grow with the length.
+
+    Every part is made twice, first to measure the level.
+    """
+    device = torch.device(device)
+    filters = _filters([plan], device, torch.float32)[0]
+    weight = _level_weight(torch.from_numpy(plan.activity()).to(device)[None])[0]
+    power = torch.zeros((), dtype=torch.float64, device=device)
+    for first, samples in _mixed_parts(plan, speech, clips, filters, device):
+        frames = _frame_power(samples[None])[0]
+        power += (frames * weight[first // FRAME_SAMPLES :][: len(frames)]).sum()
+    level = _level(power, weight.sum()).float()
+    for first, samples in _mixed_parts(plan, speech, clips, filters, device):
+        apply_channel(samples, plan.channel, level, first)
+        yield samples
+
+
+def _mixed_parts(
+    plan: Plan, speech: Speech, clips: Speech | None, filters: Filters, device: torch.device
+) -> Iterator[tuple[int, Float32[Tensor, " samples"]]]:
+    """First sample of each part, and the part before its level is set."""
+    num_blocks = -(-plan.num_samples // STEP_SAMPLES)
+    for block in range(0, num_blocks, PART_BLOCKS):
+        end_block = min(block + PART_BLOCKS, num_blocks)
+        window = (block * STEP_SAMPLES - BEFORE_SAMPLES, end_block * STEP_SAMPLES + LEAD_SAMPLES)
+        pieces = cut_out([plan], speech, clips, window, device)[0]
+        first = block * STEP_SAMPLES
+        samples = _mix(plan, pieces, filters, block, end_block)[: plan.num_samples - first]
+        add_hum(samples, plan.channel, first)
+        yield first, samples
 
 
 def labels(plans: Sequence[Plan], num_slots: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,152 +139,64 @@ def labels(plans: Sequence[Plan], num_slots: int) -> tuple[Tensor, Tensor, Tenso
     return activity, speaker_class, torch.from_numpy(np.stack([plan.source() for plan in plans]))
 
 
-def _groups(plans: Sequence[Plan]) -> list[tuple[int, int]]:
-    """Ranges of plans whose tracks together fit into `GROUP_SAMPLES`; at least one plan each."""
-    groups, start, total = [], 0, 0
-    for i, plan in enumerate(plans):
-        size = plan.num_rows * plan.num_samples
-        if i > start and total + size > GROUP_SAMPLES:
-            groups.append((start, i))
-            start, total = i, 0
-        total += size
-    return [*groups, (start, len(plans))]
+def _filters(plans: Sequence[Plan], device: torch.device, dtype: torch.dtype) -> list[Filters]:
+    tracks = track_filters(plans, BLOCK_SAMPLES, device, dtype).split([plan.num_rows for plan in plans])
+    return [Filters(*pair) for pair in zip(tracks, channel_filters(plans, BLOCK_SAMPLES, device, dtype), strict=True)]
 
 
-def render_tracks(
-    plans: Sequence[Plan], speech: Speech, clips: Speech | None = None, *, before: int = 0, after: int = 0
-) -> Float32[np.ndarray, "rows samples"]:
-    """Dry tracks of all plans, one below the other: speakers, then noises, of each; zeros before and after.
-
-    Raises:
-        ValueError: a plan uses clips and none are given.
-    """
-    num_samples = plans[0].num_samples
-    tracks = np.zeros((sum(plan.num_rows for plan in plans), before + num_samples + after), dtype=np.float32)
-    first = 0
-    for plan in plans:
-        if clips is None and (plan.pieces.bank == CLIP).any():
-            raise ValueError("a plan uses noise clips; pass those it was drawn from as clips=")
-        for row, bank, start, offset, length, fade_in, fade_out, _, gain in zip(*plan.pieces, strict=True):
-            samples, scale = _bank(int(bank), speech, clips)
-            piece = samples[offset : offset + length] * np.float32(gain * scale)
-            if fade_in:
-                piece[:fade_in] *= _ramp(int(fade_in))
-            if fade_out:
-                piece[length - fade_out :] *= _ramp(int(fade_out))[::-1]
-            tracks[first + row, before + start : before + start + length] += piece
-        first += plan.num_rows
-    return tracks
+def _mix(
+    plan: Plan, pieces: PieceSamples, filters: Filters, first_block: int, end_block: int
+) -> Float[Tensor, " samples"]:
+    """Sum of all tracks through their filters and that of the channel, from one block to another."""
+    spectrum = torch.zeros(end_block - first_block, BLOCK_SAMPLES // 2 + 1).to(filters.tracks)
+    dtype = filters.tracks.real.dtype
+    start = first_block * STEP_SAMPLES - BEFORE_SAMPLES
+    for row, begin, end in _sounding_blocks(plan, pieces, first_block, end_block):
+        window = (start + begin * STEP_SAMPLES, start + end * STEP_SAMPLES + LEAD_SAMPLES)
+        track = dry_track(plan, row, pieces, window, spectrum.device, dtype)
+        part = torch.fft.rfft(track.unfold(0, BLOCK_SAMPLES, STEP_SAMPLES))
+        spectrum[begin:end].addcmul_(part, filters.tracks[row])
+    spectrum *= filters.channel
+    return torch.fft.irfft(spectrum, BLOCK_SAMPLES)[:, LEAD_SAMPLES:].reshape(-1)
 
 
-def _bank(bank: int, speech: Speech, clips: Speech | None) -> tuple[np.ndarray, float]:
-    """Samples of a bank, and what scales them to full scale 1."""
-    if bank == WHITE:
-        return white_noise(), 1.0
-    source = speech if bank == SPEECH or clips is None else clips
-    return source.samples, 1 / FULL_SCALE
-
-
-@functools.lru_cache(maxsize=64)
-def _ramp(length: int) -> Float32[np.ndarray, " samples"]:
-    return np.square(np.sin(np.arange(length) * (np.pi / 2 / length))).astype(np.float32)
-
-
-def _render_group(
-    plans: Sequence[Plan], activity: Tensor, speech: Speech, clips: Speech | None
-) -> Float32[Tensor, "batch samples"]:
-    """Samples of some plans: tracks, filters, sum, channel."""
-    device, num_samples = activity.device, plans[0].num_samples
-    num_blocks = -(-num_samples // STEP_SAMPLES)
-    after = num_blocks * STEP_SAMPLES + CURVE_SAMPLES - num_samples
-    dry = render_tracks(plans, speech, clips, before=BEFORE_SAMPLES, after=after)
-    blocks = torch.from_numpy(dry).to(device).unfold(1, BLOCK_SAMPLES, STEP_SAMPLES)
-    filters = track_filters(plans, BLOCK_SAMPLES, device)
-    bins = BLOCK_SAMPLES // 2 + 1
-    spectrum = torch.zeros(len(plans), num_blocks, bins, dtype=torch.complex64, device=device)
-    for conversation, row, start, end in _sounding_blocks(plans, num_blocks):
-        part = torch.fft.rfft(blocks[row, start:end])
-        spectrum[conversation, start:end].addcmul_(part, filters[row])
-    spectrum *= channel_filters(plans, BLOCK_SAMPLES, device)[:, None]
-    mixed = torch.fft.irfft(spectrum, BLOCK_SAMPLES)[..., LEAD_SAMPLES:]
-    return _channel(mixed.reshape(len(plans), -1)[:, :num_samples].contiguous(), plans, activity)
-
-
-def _sounding_blocks(plans: Sequence[Plan], num_blocks: int) -> Iterator[tuple[int, int, int, int]]:
-    """Stretches of blocks with sound in them: (conversation, row of all, first block, end block)."""
-    first = 0
-    for conversation, plan in enumerate(plans):
-        start = plan.pieces.start + BEFORE_SAMPLES
-        low = np.maximum(start - BLOCK_SAMPLES + STEP_SAMPLES, 0) // STEP_SAMPLES
-        high = np.minimum((start + plan.pieces.length - 1) // STEP_SAMPLES + 1, num_blocks)
-        edges = np.zeros((plan.num_rows, num_blocks + 1), dtype=np.int64)
-        np.add.at(edges, (plan.pieces.row, low), 1)
-        np.add.at(edges, (plan.pieces.row, high), -1)
-        sounding = np.cumsum(edges, axis=1) > 0
-        changes = np.diff(sounding.astype(np.int8), axis=1, prepend=0)
-        starts, ends = np.argwhere(changes > 0), np.argwhere(changes < 0)
-        for (row, begin), (_, end) in zip(starts, ends, strict=True):
-            yield conversation, first + int(row), int(begin), int(end)
-        first += plan.num_rows
-
-
-def _channel(
-    samples: Float32[Tensor, "batch samples"],
-    plans: Sequence[Plan],
-    activity: Float32[Tensor, "batch frames slots"],
-) -> Float32[Tensor, "batch samples"]:
-    """Hum, level, swings, DC, clipping, mu-law, 16 bits; in place."""
-    channels = [plan.channel for plan in plans]
-    for i, channel in enumerate(channels):
-        if channel.hum_gain.any():
-            _add_hum(samples[i], channel.hum_gain, int(channel.hum_hz))
-    level_db = torch.from_numpy(np.stack([channel.level_db for channel in channels])).to(samples.device)
-    target = 10 ** (level_db / 20)
-    samples *= (target / active_level(samples, activity))[:, None]
-    for i, channel in enumerate(channels):
-        if len(channel.swing_samples):
-            samples[i] *= _swing_gain(channel.swing_samples, channel.swing_db, samples.shape[1]).to(samples.device)
-        if channel.dc != 0:
-            samples[i] += float(channel.dc)
-        if np.isfinite(channel.clip_above_rms_db):
-            limit = float(10 ** ((channel.level_db + channel.clip_above_rms_db) / 20))
-            samples[i].clamp_(-limit, limit)
-        if channel.mu_law:
-            samples[i] = _mu_law(samples[i])
-    return samples.mul_(FULL_SCALE).round_().clamp_(-FULL_SCALE, FULL_SCALE - 1).div_(FULL_SCALE)
+def _sounding_blocks(
+    plan: Plan, pieces: PieceSamples, first_block: int, end_block: int
+) -> Iterator[tuple[int, int, int]]:
+    """Stretches of blocks with sound in them: (row, first block, end block), counted from `first_block`."""
+    numbers = np.fromiter(pieces, dtype=np.int64, count=len(pieces))
+    num_blocks = end_block - first_block
+    start = plan.pieces.start[numbers] + BEFORE_SAMPLES
+    low = np.maximum(start - BLOCK_SAMPLES + STEP_SAMPLES, 0) // STEP_SAMPLES - first_block
+    high = (start + plan.pieces.length[numbers] - 1) // STEP_SAMPLES + 1 - first_block
+    edges = np.zeros((plan.num_rows, num_blocks + 1), dtype=np.int64)
+    np.add.at(edges, (plan.pieces.row[numbers], np.clip(low, 0, num_blocks)), 1)
+    np.add.at(edges, (plan.pieces.row[numbers], np.clip(high, 0, num_blocks)), -1)
+    sounding = np.cumsum(edges, axis=1) > 0
+    changes = np.diff(sounding.astype(np.int8), axis=1, prepend=0)
+    starts, ends = np.argwhere(changes > 0), np.argwhere(changes < 0)
+    for (row, begin), (_, end) in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield row, begin, end
 
 
 def active_level(
-    samples: Float32[Tensor, "batch samples"], activity: Float32[Tensor, "batch frames slots"]
-) -> Float32[Tensor, " batch"]:
+    samples: Float[Tensor, "batch samples"], activity: Float32[Tensor, "batch frames slots"]
+) -> Float[Tensor, " batch"]:
     """RMS over frames in which somebody speaks; over all frames where nobody ever does; never 0."""
-    num_frames = activity.shape[1]
-    frames = samples[:, : frames_to_samples(num_frames)].reshape(len(samples), num_frames, FRAME_SAMPLES)
-    power = torch.linalg.vector_norm(frames, dim=-1).square() / FRAME_SAMPLES
+    weight = _level_weight(activity).to(samples.dtype)
+    return _level((_frame_power(samples) * weight).sum(1), weight.sum(1))
+
+
+def _level(power: Tensor, weight: Tensor) -> Tensor:
+    return (power / weight).sqrt().clamp_min(1e-6)
+
+
+def _level_weight(activity: Float32[Tensor, "batch frames slots"]) -> Float32[Tensor, "batch frames"]:
     speech = (activity > 0.5).any(-1)
-    weight = torch.where(speech.any(1, keepdim=True), speech, torch.ones_like(speech)).float()
-    return ((power * weight).sum(1) / weight.sum(1)).sqrt().clamp_min(1e-6)
+    return torch.where(speech.any(1, keepdim=True), speech, torch.ones_like(speech)).float()
 
 
-def _add_hum(samples: Float32[Tensor, " samples"], gain: np.ndarray, hum_hz: int) -> None:
-    period = SAMPLE_RATE // 10  # a whole number of cycles of 50 and of 60 Hz
-    phase = 2 * np.pi * hum_hz / SAMPLE_RATE * np.arange(period)[:, None] * np.arange(1, len(gain) + 1)
-    cycle = torch.from_numpy((np.sin(phase) @ gain).astype(np.float32)).to(samples.device)
-    samples += cycle.repeat(-(-len(samples) // period))[: len(samples)]
-
-
-def _swing_gain(times: np.ndarray, swing_db: np.ndarray, num_samples: int) -> Float32[Tensor, " samples"]:
-    """Gain that jumps at the given samples, over one hop each."""
-    num_hops = num_samples // HOP_SAMPLES + 2
-    which = np.searchsorted(times, np.arange(num_hops) * HOP_SAMPLES, side="right")
-    gain = 10 ** (np.concatenate([[0.0], swing_db])[which] / 20)
-    steps = np.diff(gain)[:, None] * (np.arange(HOP_SAMPLES) / HOP_SAMPLES) + gain[:-1, None]
-    return torch.from_numpy(steps.reshape(-1)[:num_samples].astype(np.float32))
-
-
-def _mu_law(samples: Float32[Tensor, " samples"]) -> Float32[Tensor, " samples"]:
-    """8-bit mu-law and back."""
-    scale = float(np.log1p(255))
-    code = torch.log1p(255 * samples.abs().clamp_max(1)) / scale * samples.sign()
-    code = torch.round(code * 127) / 127
-    return torch.expm1(code.abs() * scale) / 255 * code.sign()
+def _frame_power(samples: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames"]:
+    num_frames = samples.shape[1] // FRAME_SAMPLES
+    frames = samples[:, : frames_to_samples(num_frames)].reshape(len(samples), num_frames, FRAME_SAMPLES)
+    return torch.linalg.vector_norm(frames, dim=-1).square() / FRAME_SAMPLES

@@ -1,13 +1,12 @@
 """Speaker-labelled utterances, decoded once into one memory-mapped cache.
 
 A folder-per-speaker tree or a tab-separated manifest becomes a `Speech`: all samples as one int16 array at
-16 kHz (one copy per speed factor; a voice at another speed counts as another speaker), and per utterance
-its place in that array, its speaker, its level and its speech activity. Long utterances are cut at pauses
-into pieces, which is what conversations are built from. The same loader serves clips of noise, where one
-file is one clip.
+16 kHz (one copy per speed factor and per warp; a voice at another speed, or warped, counts as another speaker), and
+per utterance its place in that array, its speaker, its level and its speech activity. Long utterances are cut at
+pauses into pieces, which is what conversations are built from. The same loader serves clips of noise, where one file is
+one clip.
 """
 
-import csv
 import functools
 import hashlib
 import json
@@ -15,7 +14,6 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -23,9 +21,10 @@ import soxr
 from jaxtyping import Bool, Float32, Int16, Int64
 
 from diarnorm.activity import ActivityConfig, PieceConfig, cut_pieces, speech_activity
+from diarnorm.manifest import Entry, read_entries, same_person
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
+from diarnorm.warps import Warp, warp_voice
 
-AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff"})
 CACHE_VERSION = 2
 
 
@@ -33,25 +32,18 @@ CACHE_VERSION = 2
 class SpeechConfig:
     """How utterances are decoded, where speech is found in them, and how they are cut.
 
-    Speed factors are rationals `(p, q)`: the voice is played `p / q` times as fast, and higher by as much.
+    Speed factors are rationals `(p, q)`: the voice is played `p / q` times as fast, and higher by as much. Each warp
+    is one more voice of every speaker, at the same tempo; see `diarnorm.warps`.
     """
 
     speed_factors: tuple[tuple[int, int], ...] = ((17, 20), (9, 10), (1, 1), (11, 10), (23, 20))
+    warps: tuple[Warp, ...] = ()
     activity: ActivityConfig = field(default_factory=ActivityConfig)
     pieces: PieceConfig = field(default_factory=PieceConfig)
 
 
 CLIPS = SpeechConfig(speed_factors=((1, 1),))
 """The configuration for noise clips: one copy each, at the speed they were recorded."""
-
-
-class Entry(NamedTuple):
-    """One row of a manifest: a file, who speaks in it, and where it comes from."""
-
-    path: Path
-    speaker: str
-    source: str
-    gender: str
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class Speech:
     utterance (full scale 1). Runs are stretches of speech in hops from the start of their utterance, at
     speed 1; pieces own the runs `piece_run[i, 0] : piece_run[i, 1]` and the hops `piece_hops[i]` of
     `piece_utterance[i]`, sorted by speaker: those of speaker `s` are `speaker_piece[s] : speaker_piece[s +
-    1]`.
+    1]`. A factor is a speed, or, after those, a warp. `same_person` are pairs of speakers who may be one person.
     """
 
     cache: Path
@@ -82,6 +74,8 @@ class Speech:
     piece_hops: Int64[np.ndarray, "pieces 2"]
     piece_run: Int64[np.ndarray, "pieces 2"]
     speaker_piece: Int64[np.ndarray, " speakers_plus_1"]
+    warps: tuple[Warp, ...] = ()
+    same_person: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def samples(self) -> Int16[np.ndarray, " samples"]:
@@ -103,8 +97,17 @@ class Speech:
 
     @property
     def num_factors(self) -> int:
-        """Speeds at which every utterance is kept."""
-        return len(self.speed_factors)
+        """Voices in which every utterance is kept: speeds, then warps."""
+        return len(self.speed_factors) + len(self.warps)
+
+    def tempo(self, factor: int) -> tuple[int, int]:
+        """How many times as fast as recorded, as a rational; warps keep the tempo."""
+        return self.speed_factors[factor] if factor < len(self.speed_factors) else (1, 1)
+
+    @property
+    def natural_factor(self) -> int | None:
+        """The factor that is the voice as recorded, if it is kept."""
+        return next((i for i, (p, q) in enumerate(self.speed_factors) if p == q), None)
 
     @property
     def num_classes(self) -> int:
@@ -112,9 +115,16 @@ class Speech:
         return self.num_speakers * self.num_factors
 
     def voice_name(self, speaker: int, factor: int) -> str:
-        """The speaker's name, with the speed where it is not the speaker's own."""
+        """The speaker's name, with the speed or the warp where it is not the speaker's own voice."""
+        suffix = self.voice_suffix(factor)
+        return f"{self.speakers[speaker]}_{suffix}" if suffix else self.speakers[speaker]
+
+    def voice_suffix(self, factor: int) -> str:
+        """`x0.9` for a speed, `p1.15` or `t0.9` and the like for a warp, nothing for the voice as recorded."""
+        if factor >= len(self.speed_factors):
+            return self.warps[factor - len(self.speed_factors)].name
         p, q = self.speed_factors[factor]
-        return self.speakers[speaker] if p == q else f"{self.speakers[speaker]}_x{p / q:g}"
+        return "" if p == q else f"x{p / q:g}"
 
     def utterance(self, index: int, factor: int) -> Int16[np.ndarray, " samples"]:
         """Samples of utterance `index` at speed factor number `factor`."""
@@ -133,68 +143,44 @@ def load_speech(
 
     Args:
         source: a folder, whose first-level subfolders are the speakers, or a tab-separated file with the
-            columns path (relative to it), speaker and, where known, split, source, gender; other columns
-            are ignored.
+            columns path (relative to it), speaker and, where known, split, source, gender, same_as (other
+            speakers who may be the same person, separated by commas); other columns are ignored.
         split: keep the rows of this split only; None keeps all.
-        config: speeds, activity, cutting.
+        config: speeds, warps, activity, cutting.
         cache_dir: where decoded samples are kept, in a folder named by a hash of all that they depend on.
 
     Raises:
         ValueError: nothing to load, a column is missing, or a file cannot be decoded.
     """
     entries = read_entries(Path(source), split)
-    cache = Path(cache_dir) / _cache_key(entries, config)
+    cache = Path(cache_dir) / cache_key(entries, config)
     if not (cache / "index.npz").exists():
         _fill_cache(entries, config, cache)
     return _open_cache(entries, config, cache)
 
 
-def read_entries(source: Path, split: str | None = None) -> list[Entry]:
-    """Rows of a manifest, or one per audio file of a folder-per-speaker tree, in a fixed order.
+def cache_key(entries: list[Entry], config: SpeechConfig) -> str:
+    """Name of the folder in which decoded samples are kept; warps are part of it only where there are any.
 
-    A tree may have a folder per split above those of the speakers.
+    Raises:
+        ValueError: a file does not exist.
     """
-    if not source.exists():
-        raise ValueError(f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest")
-    if split is not None and (source / split).is_dir():
-        source = source / split
-    entries = _read_tree(source) if source.is_dir() else _read_manifest(source, split)
-    if not entries:
-        what = "no audio files" if source.is_dir() else f"no rows of split {split!r}"
-        raise ValueError(f"{source} has {what}; give a folder with one folder per speaker, or a .tsv manifest")
-    return entries
-
-
-def _read_tree(root: Path) -> list[Entry]:
-    paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
-    return [Entry(path, path.relative_to(root).parts[0], root.name, "") for path in paths]
-
-
-def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
-    with manifest.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    missing = {"path", "speaker"} - set(rows[0] if rows else ())
-    if missing:
-        raise ValueError(
-            f"{manifest} lacks the column(s) {sorted(missing)}; its first line must name them, tab-separated"
-        )
-    return [
-        Entry(manifest.parent / row["path"], row["speaker"], row.get("source") or "", row.get("gender") or "")
-        for row in rows
-        if split is None or row.get("split") == split
-    ]
-
-
-def _cache_key(entries: list[Entry], config: SpeechConfig) -> str:
     missing = [str(entry.path) for entry in entries if not entry.path.exists()]
     if missing:
         raise ValueError(f"{len(missing)} file(s) of the manifest do not exist, the first is {missing[0]}")
     rows = [(entry.path.name, entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries]
-    text = json.dumps([CACHE_VERSION, config.speed_factors, asdict(config.activity), rows])
+    voices = [asdict(warp) for warp in config.warps]
+    what = [CACHE_VERSION, config.speed_factors, asdict(config.activity), rows, *([voices] if voices else [])]
+    text = json.dumps(what)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _decode(path: Path) -> Float32[np.ndarray, " samples"]:
+def decode(path: Path) -> Float32[np.ndarray, " samples"]:
+    """A file as mono samples at 16 kHz.
+
+    Raises:
+        ValueError: it cannot be decoded.
+    """
     try:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
@@ -204,18 +190,20 @@ def _decode(path: Path) -> Float32[np.ndarray, " samples"]:
 
 
 def _prepare(path: Path, config: SpeechConfig) -> tuple[list[np.ndarray], np.ndarray, float]:
-    """Copies at every speed (int16), activity per hop, and level of the speech of one file."""
-    samples = _decode(path)
+    """Copies at every speed and warp (int16), activity per hop, and level of the speech of one file."""
+    samples = decode(path)
     activity = speech_activity(samples, config.activity)
     hops = samples[: len(activity) * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)[activity]
     level = float(np.sqrt(np.mean(np.square(hops)))) if hops.size else 0.0
     copies = [samples if p == q else soxr.resample(samples, p, q) for p, q in config.speed_factors]
+    copies += [warp_voice(samples, warp) for warp in config.warps]
     return [np.clip(np.rint(x * 32768), -32768, 32767).astype(np.int16) for x in copies], activity, level
 
 
 def _fill_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> None:
     cache.mkdir(parents=True, exist_ok=True)
-    lengths = np.zeros((len(config.speed_factors), len(entries)), dtype=np.int64)
+    num_copies = len(config.speed_factors) + len(config.warps)
+    lengths = np.zeros((num_copies, len(entries)), dtype=np.int64)
     activities, levels = [], np.zeros(len(entries), dtype=np.float32)
     partial = cache / f"samples.{os.getpid()}.tmp"
     with partial.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -262,4 +250,6 @@ def _open_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> Spee
         piece_hops=piece_hops[order],
         piece_run=piece_run[order],
         speaker_piece=np.concatenate([[0], np.cumsum(counts)]),
+        warps=config.warps,
+        same_person=same_person(entries),
     )

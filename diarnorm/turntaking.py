@@ -20,6 +20,24 @@ HOLD, SWITCH, INTERRUPTION, BACKCHANNEL = range(4)
 
 
 @dataclass(frozen=True)
+class Silence:
+    """A stretch of a conversation in which nobody speaks.
+
+    Raises:
+        ValueError: a time that is negative or no number.
+    """
+
+    start_s: float = 0.0
+    length_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("start_s", "length_s"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"a silence has {name}={value}; give seconds, 0 or more")
+
+
+@dataclass(frozen=True)
 class TurnTakingConfig:
     """Rates and lengths. Ranges are uniform; `.._probability` is per conversation, `.._share` per event.
 
@@ -27,7 +45,7 @@ class TurnTakingConfig:
     its own from a Dirichlet distribution around them. Turns are log-normal, overlaps and silences
     exponential, their means drawn per conversation: a gamma distribution of shape `overlap_shape`, a
     log-normal one of `tempo_log_sigma`; the share of silences that are long is exponential with mean
-    `long_silence_share`.
+    `long_silence_share`. In `silences` nobody speaks; turns that would reach into one come after it.
     """
 
     transitions: tuple[float, float, float, float] = (0.15, 0.21, 0.44, 0.20)
@@ -53,6 +71,7 @@ class TurnTakingConfig:
     mid_turn_s: tuple[float, float] = (0.0, 8.0)
     initial_silence_s: tuple[float, float] = (0.0, 3.0)
     turn_level_sigma_db: float = 1.5
+    silences: tuple[Silence, ...] = ()
 
 
 class TurnTaking:
@@ -83,6 +102,8 @@ class TurnTaking:
         self.runs: list[tuple[int, int, int]] = []
         self.last_end = [-num_samples] * self.num_speakers
         self.queues: list[list[int]] = [[] for _ in range(self.num_speakers)]
+        spans = [(silence.start_s, silence.start_s + silence.length_s) for silence in config.silences]
+        self.silences = sorted((seconds_to_samples(start), seconds_to_samples(end)) for start, end in spans)
         concentration = np.array(config.transitions) * config.transition_concentration
         self.transitions = rng.dirichlet(np.maximum(concentration, 1e-3))
         self.long_silence_share = min(rng.exponential(config.long_silence_share), config.max_long_silence_share)
@@ -151,12 +172,26 @@ class TurnTaking:
 
     def _speak(self, speaker: int, time: int, target: int) -> tuple[int, int]:
         """Fill a turn of about `target` samples with pieces; returns where its speech starts and ends."""
-        start = max(time, self.last_end[speaker] + SAMPLE_RATE // 10)
+        start = self._after_silence(max(time, self.last_end[speaker] + SAMPLE_RATE // 10), target)
         end = self._say(speaker, start, target)
         while end - start < 0.8 * target and end < self.num_samples:
             gap = seconds_to_samples(self.rng.uniform(*self.config.inner_pause_s))
             end = self._say(speaker, end + gap, target - (end - start))
         return start, end
+
+    def _after_silence(self, time: int, target: int) -> int:
+        """`time`, or the end of a silence that a turn of `target` samples would reach into."""
+        for start, end in self.silences:
+            if time < end and time + target > start:
+                time = end
+        return time
+
+    def _heard(self, time: int, begin: int, end: int) -> tuple[int, int]:
+        """What silences leave of a piece whose speech starts at `time`; nothing where that is within one."""
+        for start, stop in self.silences:
+            if begin < stop and end > start:
+                begin, end = (begin, start) if time < start else (max(begin, stop), end) if time >= stop else (end, end)
+        return begin, end
 
     def _say(self, speaker: int, time: int, target: int, limit: int | None = None) -> int:
         """Place one piece whose speech starts at `time`, about `target` and at most `limit` samples long.
@@ -164,7 +199,7 @@ class TurnTaking:
         Returns the end of its speech.
         """
         speech, factor = self.speech, int(self.factor[speaker])
-        p, q = speech.speed_factors[factor]
+        p, q = speech.tempo(factor)
         piece = self._pick(speaker, target * p // q)
         utterance = int(speech.piece_utterance[piece])
         first, last = (int(hop) for hop in speech.piece_hops[piece])
@@ -180,9 +215,12 @@ class TurnTaking:
         gain_db = self.level_db[speaker] + self.rng.normal(0, self.config.turn_level_sigma_db)
         gain = 10 ** (gain_db / 20) / float(speech.level[utterance])
         offset = int(speech.offset[factor, utterance]) + at
-        self.pieces.append(Piece(speaker, SPEECH, begin, offset, stop - at, 80, 240, utterance, gain))
         placed = runs + (begin - at)
-        self.runs.extend((speaker, int(a), int(b)) for a, b in placed)
+        low, high = self._heard(time, begin, begin + stop - at)
+        if high > low:
+            self.pieces.append(Piece(speaker, SPEECH, low, offset + low - begin, high - low, 80, 240, utterance, gain))
+            heard = placed if high - low == stop - at else np.clip(placed, low, high)
+            self.runs.extend((speaker, int(a), int(b)) for a, b in heard if b > a)
         self.last_end[speaker] = max(self.last_end[speaker], begin + stop - at)
         return int(placed[-1, 1]) if len(placed) else begin + stop - at
 

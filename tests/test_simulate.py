@@ -8,15 +8,18 @@ import pytest
 import scipy.signal
 import torch
 
-from diarnorm.acoustics import ChannelConfig, NoiseConfig, RoomConfig
-from diarnorm.conversation import Plan
+from diarnorm.acoustics import ChannelConfig, RoomConfig
+from diarnorm.conversation import A_LAW, MU_LAW, Plan
+from diarnorm.data import CurriculumStage, SimulatedBatches
 from diarnorm.filters import channel_filters, track_filters
+from diarnorm.noises import NoiseConfig
+from diarnorm.pcm import ALAW
 from diarnorm.planner import SimulatorConfig, plan_conversation
-from diarnorm.simulate import active_level, render, render_tracks
+from diarnorm.simulate import active_level, render, render_parts
 from diarnorm.speech import CLIPS, Speech, load_speech
 from diarnorm.synthetic import write_tree
 from diarnorm.timebase import FRAME_SAMPLES
-from tests.voices import load_tree
+from tests.voices import dry_tracks, load_tree
 
 PLAIN_CHANNEL = ChannelConfig(
     level_db=(-26.0, -26.0),
@@ -61,7 +64,7 @@ def contrast_db(energy: np.ndarray, activity: np.ndarray) -> float:
 
 def test_labels_line_up_with_the_energy_of_each_track(speech: Speech) -> None:
     plans = plans_of(speech, CLEAN, 6)
-    energy = frame_energy(render_tracks(plans, speech))
+    energy = frame_energy(dry_tracks(plans, speech))
     activity = np.concatenate([plan.activity().T for plan in plans])
     aligned = contrast_db(energy, activity)
     assert aligned > 25
@@ -81,7 +84,7 @@ def test_labels_line_up_with_the_rendered_samples(speech: Speech) -> None:
 def test_samples_equal_a_direct_convolution(speech: Speech) -> None:
     """Blocks, skipped silence and compensated delays leave what one long convolution gives."""
     for plan in plans_of(speech, REVERBERANT, 3):
-        tracks = render_tracks([plan], speech)
+        tracks = dry_tracks([plan], speech)
         rows = torch.fft.irfft(track_filters([plan], 32_768, torch.device("cpu"))).numpy()
         channel = torch.fft.irfft(channel_filters([plan], 32_768, torch.device("cpu"))).numpy()[0]
         wet = sum(scipy.signal.fftconvolve(x, h) for x, h in zip(tracks, rows, strict=True))
@@ -149,7 +152,7 @@ def test_clips_are_heard_and_their_absence_is_named(speech: Speech, tmp_path: Pa
     )
     config = dataclasses.replace(CLEAN, noise=only_clips)
     plan = plan_conversation(speech, config, 1, duration_s=10, num_speakers=2, clips=clips)
-    tracks = render_tracks([plan], speech, clips)
+    tracks = dry_tracks([plan], speech, clips)
     assert np.abs(tracks[plan.num_speakers :]).max() > 0
     with pytest.raises(ValueError, match="pass those it was drawn from as clips="):
         render([plan], speech)
@@ -177,10 +180,23 @@ def test_channel_effects(speech: Speech) -> None:
     np.testing.assert_array_equal(steps[:79_000], clean[:79_000])
     np.testing.assert_allclose(steps[81_000:], 0.1 * clean[81_000:], atol=1.01 / 32_768)
 
-    companded = changed(mu_law=np.array(1))
+    companded = changed(companding=np.array(MU_LAW))
     half_step = (np.abs(clean) + 1 / 255) * np.log(256) / 254
     assert (np.abs(companded - clean) < 1.1 * half_step + 1 / 32_768).all()
     assert len(np.unique(companded)) <= 255
+
+
+def test_a_law_is_that_of_g711(speech: Speech) -> None:
+    """Codes of the smooth curve against the eight straight segments of the standard: within a step of each other."""
+    plan = channel_of(plans_of(speech, CLEAN, 1)[0], level_db=np.float32(-12))
+    clean = render([plan], speech).samples[0].numpy()
+    companded = render([channel_of(plan, companding=np.array(A_LAW))], speech).samples[0].numpy()
+    table = np.sort(ALAW.decode(bytes(range(256))))
+    standard = table[np.abs(table[None, :] - clean[::50, None]).argmin(1)]
+    step = np.maximum(np.abs(clean[::50]), 1 / 87.6) * (1 + np.log(87.6)) / 127
+    assert (np.abs(companded[::50] - standard) < 1.2 * step).all()
+    assert (np.abs(companded - clean) < 0.6 * np.maximum(np.abs(clean), 1 / 87.6) * 5.48 / 127 + 1 / 32_768).all()
+    assert 100 < len(np.unique(companded)) <= 255
 
 
 @pytest.mark.parametrize("hum_hz", [50, 60])
@@ -210,9 +226,64 @@ def test_plans_of_different_lengths_or_too_few_slots_are_refused(speech: Speech)
         render(plans[:1], speech, num_slots=1)
 
 
+def test_a_drifting_gain_is_a_slow_sine(speech: Speech) -> None:
+    drifting = dataclasses.replace(PLAIN_CHANNEL, drift_probability=1.0, drift_db=(5.0, 5.0), drift_period_s=(4.0, 4.0))
+    plan = plan_conversation(speech, dataclasses.replace(CLEAN, channel=drifting), 3, duration_s=10.0)
+    plain = plan_conversation(speech, CLEAN, 3, duration_s=10.0)
+    still = channel_of(plan, swing_samples=np.zeros(0, np.int64), swing_db=np.zeros(0, np.float32))
+    assert still.digest() == plain.digest()  # nothing else has changed
+    moved, fixed = (render([one], speech).samples[0].numpy().reshape(-1, 1280) for one in (plan, still))
+    loud = np.square(fixed).mean(1) > 1e-4
+    gain_db = 10 * np.log10(np.square(moved[loud]).mean(1) / np.square(fixed[loud]).mean(1))
+    time_s = (np.flatnonzero(loud) + 0.5) * 0.08
+    basis = np.stack([np.sin(np.pi / 2 * time_s), np.cos(np.pi / 2 * time_s)], axis=1)
+    fitted, *_ = np.linalg.lstsq(basis, gain_db, rcond=None)
+    assert np.hypot(*fitted) == pytest.approx(5.0, abs=0.2)
+    assert np.abs(gain_db - basis @ fitted).max() < 0.6
+
+
+@pytest.mark.parametrize("duration_s", [3.0, 150.0])
+def test_parts_are_the_whole(speech: Speech, duration_s: float) -> None:
+    plan = plan_conversation(speech, SimulatorConfig(), [4, 2], duration_s=duration_s, num_speakers=3)
+    plan = channel_of(plan, hum_gain=np.full(5, 0.3, np.float32))
+    whole = render([plan], speech).samples[0]
+    parts = list(render_parts(plan, speech))
+    assert len(parts) == (1 if duration_s < 60 else 3)
+    joined = torch.cat(parts)
+    assert joined.shape == whole.shape
+    assert (joined - whole).abs().max() <= 1.01 / 32_768
+    assert (joined != whole).float().mean() < 1e-3
+
+
+def test_rounding_stays_below_the_promise_across_devices(speech: Speech) -> None:
+    """The same plans in double precision: what another device's order of operations can change is less than that."""
+    plans = [plan_conversation(speech, SimulatorConfig(), [21, i], duration_s=8.0, num_speakers=3) for i in range(10)]
+    single, double = render(plans, speech).samples, render(plans, speech, dtype=torch.float64).samples
+    assert double.dtype == torch.float64
+    companded = torch.tensor([int(plan.channel.companding) > 0 for plan in plans])
+    assert (single - double)[~companded].abs().max() < 1e-4
+    assert ((single - double).abs() > 1e-4).float().mean() < 1e-5
+    assert torch.equal(double.mul(32_768), double.mul(32_768).round())
+
+
 @pytest.mark.gpu
 def test_samples_agree_across_devices(speech: Speech) -> None:
     plans = plans_of(speech, SimulatorConfig(), 8)
     on_cpu, on_gpu = render(plans, speech), render(plans, speech, device="cuda")
-    assert (on_cpu.samples - on_gpu.samples.cpu()).abs().max() < 1e-4
+    companded = torch.tensor([int(plan.channel.companding) > 0 for plan in plans])
+    difference = (on_cpu.samples - on_gpu.samples.cpu()).abs()
+    assert difference[~companded].max() < 1e-4
+    assert (difference > 1e-4).float().mean() < 1e-5
     assert torch.equal(on_cpu.activity, on_gpu.activity.cpu())
+    parts = torch.cat([part.cpu() for part in render_parts(plans[0], speech, device="cuda")])
+    assert (parts - on_gpu.samples[0].cpu()).abs().max() < 1e-4
+
+
+@pytest.mark.gpu
+def test_a_gpu_makes_its_own_batches(speech: Speech) -> None:
+    stages = (CurriculumStage(crop_s=8.0, batch_size=4),)
+    on_cpu, on_gpu = (SimulatedBatches(speech, seed=3, num_steps=2, stages=stages, device=d) for d in ("cpu", "cuda"))
+    for name, value in on_gpu[1].items():
+        assert value.device.type == "cuda"
+        error = (value.cpu().float() - on_cpu[1][name].float()).abs()
+        assert error.mean() < 0.02 if name == "mel" else not error.any()

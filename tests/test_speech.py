@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from diarnorm.speech import CLIPS, SpeechConfig, load_speech
+from diarnorm.manifest import Entry
+from diarnorm.planner import SimulatorConfig, plan_conversation
+from diarnorm.speech import CLIPS, SpeechConfig, cache_key, load_speech
 from diarnorm.synthetic import write_tree
 from diarnorm.timebase import SAMPLE_RATE
+from diarnorm.warps import Warp, warp_voice
 from tests.voices import FACTORS, load_tree
 
 
@@ -114,3 +117,47 @@ def test_missing_empty_and_broken_sources_are_named(tmp_path: Path) -> None:
     (tmp_path / "tree" / "one" / "a.wav").write_bytes(b"no audio")
     with pytest.raises(ValueError, match=r"a\.wav cannot be decoded"):
         load_speech(tmp_path / "tree", cache_dir=tmp_path / "cache")
+
+
+def test_the_key_of_the_default_configuration_stays(tmp_path: Path) -> None:
+    """Caches that exist are found again; only a configuration that asks for warps has another key."""
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(1600), SAMPLE_RATE, subtype="PCM_16")
+    entries = [Entry(path, "anna", "x", "F", "bert")]
+    assert cache_key(entries, SpeechConfig()) == "7d5d209ae7a45b6d4015"
+    assert cache_key(entries, SpeechConfig(warps=(Warp(pitch=1.1),))) != "7d5d209ae7a45b6d4015"
+
+
+def test_warps_are_further_voices(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", num_speakers=2, num_utterances=1)
+    config = SpeechConfig(speed_factors=((9, 10), (1, 1)), warps=(Warp(pitch=1.2), Warp(tract=0.9)))
+    speech = load_speech(tree, config=config, cache_dir=tmp_path)
+    assert (speech.num_factors, speech.num_classes, speech.natural_factor) == (4, 8, 1)
+    assert [speech.voice_name(1, factor) for factor in range(4)] == ["s1_x0.9", "s1", "s1_p1.2", "s1_t0.9"]
+    assert [speech.tempo(factor) for factor in range(4)] == [(9, 10), (1, 1), (1, 1), (1, 1)]
+    natural = speech.utterance(0, 1) / 32_768
+    expected = warp_voice(natural.astype(np.float32), Warp(pitch=1.2))
+    np.testing.assert_allclose(speech.utterance(0, 2) / 32_768, expected, atol=2e-4)
+    again = load_speech(tree, config=config, cache_dir=tmp_path)
+    np.testing.assert_array_equal(again.samples, speech.samples)
+    plans = [plan_conversation(speech, SimulatorConfig(speed_probability=1.0), i, num_speakers=2) for i in range(12)]
+    assert {factor for plan in plans for factor in plan.factor.tolist()} == {0, 1, 2, 3}
+    own = [plan_conversation(speech, SimulatorConfig(speed_probability=0.0), i, num_speakers=2) for i in range(4)]
+    assert {factor for plan in own for factor in plan.factor.tolist()} == {1}
+    for plan in plans[:3]:
+        np.testing.assert_array_equal(plan.speaker_class, plan.speaker * 4 + plan.factor)
+
+
+def test_a_manifest_says_who_may_be_the_same(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", num_speakers=3, num_utterances=1)
+    manifest = write_manifest(
+        tmp_path,
+        "path\tspeaker\tsame_as\ntree/s0/0.wav\tanna\tcarl, zoe\ntree/s1/0.wav\tbert\t\ntree/s2/0.wav\tcarl\tanna\n",
+    )
+    speech = load_speech(manifest, config=CLIPS, cache_dir=tmp_path / "cache")
+    assert speech.same_person == (("anna", "carl"), ("anna", "zoe"))
+    for seed in range(20):
+        plan = plan_conversation(speech, SimulatorConfig(), seed, duration_s=4, num_speakers=2)
+        assert not {"anna", "carl"} <= set(plan.names)
+    with pytest.raises(ValueError, match="num_speakers is 3; the speech allows 1 to 2"):
+        plan_conversation(speech, SimulatorConfig(), 0, num_speakers=3)

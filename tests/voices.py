@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from diarnorm.activity import PieceConfig, cut_pieces
+from diarnorm.conversation import Plan
 from diarnorm.speech import Speech, SpeechConfig, load_speech
 from diarnorm.synthetic import write_tree
 from diarnorm.timebase import HOP_SAMPLES
+from diarnorm.tracks import cut_out, dry_track
 
 FACTORS = ((9, 10), (1, 1), (11, 10))
 
@@ -16,6 +19,14 @@ def load_tree(folder: Path, num_speakers: int = 6, num_utterances: int = 3, *, n
     """`write_tree`, loaded at three speeds."""
     tree = write_tree(folder / "tree", num_speakers, num_utterances, noise=noise)
     return load_speech(tree, config=SpeechConfig(speed_factors=FACTORS), cache_dir=folder / "cache")
+
+
+def dry_tracks(plans: list[Plan], speech: Speech, clips: Speech | None = None) -> np.ndarray:
+    """Tracks of all plans `[rows, samples]`, one below the other, before any filter."""
+    window, cpu = (0, plans[0].num_samples), torch.device("cpu")
+    pieces = cut_out(plans, speech, clips, window, cpu)
+    rows = [(plan, row, own) for plan, own in zip(plans, pieces, strict=True) for row in range(plan.num_rows)]
+    return torch.stack([dry_track(plan, row, own, window, cpu) for plan, row, own in rows]).numpy()
 
 
 def imagined_speech(num_speakers: int = 8, num_utterances: int = 20) -> Speech:
