@@ -46,6 +46,11 @@ class CurriculumStage:
             )
 
 
+def stage_of(stages: Sequence[CurriculumStage], step: int) -> CurriculumStage:
+    """The stage, of those given in order, that step `step` belongs to."""
+    return [stage for stage in stages if stage.from_step <= step][-1]
+
+
 class SimulatedBatches(Dataset):
     """Training batches by step, each made when asked for.
 
@@ -92,7 +97,7 @@ class SimulatedBatches(Dataset):
 
     def stage(self, step: int) -> CurriculumStage:
         """The stage that step `step` belongs to."""
-        return [stage for stage in self.stages if stage.from_step <= step][-1]
+        return stage_of(self.stages, step)
 
     def plans(self, step: int) -> list[Plan]:
         """The conversations of batch `step`."""
