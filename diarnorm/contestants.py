@@ -70,7 +70,8 @@ def describe_ours(x: Tensor) -> str:
     way = choose_backend(x)
     if way != "cpu":
         return {"triton": "Triton kernel"}.get(way, way)
-    return "native kernel" if native.load() is not None else "operators of torch; diarnorm build-native is faster"
+    kernels = native.load()
+    return "operators of torch; diarnorm build-native is faster" if kernels is None else kernels.name
 
 
 def forward_call(norm: Callable[[Inputs], Tensor], inputs: Inputs) -> Callable[[], object]:

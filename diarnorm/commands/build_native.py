@@ -33,6 +33,6 @@ def main(argv: Sequence[str]) -> int:
         started_s = perf_counter()
         native.build()
         print(f"{path} compiled in {perf_counter() - started_s:.0f} s; RMSNorm on the CPU uses it from now on")
-    if native.load() is None:
+    if native.load_library() is None:
         raise ValueError(f"{path} cannot be loaded: compile it again with --force, or name another compiler in CXX")
     return 0

@@ -7,7 +7,7 @@ tensor([1.2000, 1.6000, 0.0000, 0.0000])
 Importing this needs and asks for no GPU and no Triton. Who does what:
 
     reference.py    the definition, in torch's operators
-    cpu.py          the native path on a CPU
+    cpu.py          the way on a CPU: native.py (rms.cpp, or numba_rms.py), else operators.py
     triton_rms.py   device code; fused.py its host side; launch.py its launch parameters; autograd.py its gradients
     library.py      the same as torch.library operators
     export.py       the same as ONNX writes it

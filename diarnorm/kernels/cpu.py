@@ -1,4 +1,4 @@
-"""RMSNorm on the CPU: the native kernels where they have been built, else few of torch's operators.
+"""RMSNorm on the CPU: the native kernels where they have been built or Numba is there, else few of torch's operators.
 
 Arithmetic runs in float32, or in float64 where an input is, with one cast at the end. The order of every sum depends on
 the last dimension alone: a row alone has the bits it has in a batch. Nothing that is given is overwritten. Where a

@@ -26,7 +26,7 @@ OLDEST_CAPABILITY = (8, 0)
 def choose_backend(x: Tensor, *others: Tensor | None, backend: str = "auto") -> str:
     """The way taken for `x` and the `others` that take part: `cpu`, `triton`, `eager`, `op` or `onnx`.
 
-    `auto` is `cpu` on the CPU (native kernels where they are built, else few operators of torch), `triton` on CUDA,
+    `auto` is `cpu` on the CPU (native kernels where there are any, else few operators of torch), `triton` on CUDA,
     `eager` elsewhere and, so that neighbours fuse, under `torch.compile`; `onnx` while a model is written as ONNX.
 
     Raises ValueError when the backend asked for does not exist, or cannot work on these tensors.

@@ -1,8 +1,8 @@
-"""The native kernels: `rms.cpp`, compiled once on request by the machine's C++ compiler, found from then on.
+"""The native kernels: `rms.cpp`, compiled once on request by the machine's C++ compiler, or what Numba makes of loops.
 
 PyTorch has no CPU kernel for RMSNorm: its six operators take four times LayerNorm's time on few rows. `build()` (the
-command `diarnorm build-native`) compiles two operators into the user's cache, `load()` finds them. Nothing is ever
-compiled without being asked for, and without them everything runs on torch's own operators.
+command `diarnorm build-native`) compiles two operators into the user's cache, `load()` finds them; where they have not
+been built but Numba is installed, it takes `numba_rms.py`. Without either everything runs on torch's own operators.
 
 The file's name carries a hash of the source, the options, torch's version and the processor, so neither an update nor a
 home shared between machines can load a library that does not fit.
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,8 +46,10 @@ logger = logging.getLogger(__name__)
 
 
 class Native(NamedTuple):
-    """The compiled operators: differentiable, for CPU tensors of any floating dtype and any strides."""
+    """Compiled functions: differentiable, for CPU tensors of any floating dtype and any strides."""
 
+    name: str
+    """What they are, for people."""
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
     """`(x, weight, eps) -> y` in x's dtype. One argument less than below: with few rows, that counts."""
     masked_rms_norm: Callable[[Tensor, Tensor, float, Tensor | None], Tensor]
@@ -57,21 +60,44 @@ class Native(NamedTuple):
 
 @lru_cache(maxsize=1)
 def load() -> Native | None:
-    """The compiled operators, or None where they have not been built; says once, as information, which it is."""
-    path = library_path()
+    """The compiled library, else Numba's functions, else None; says once, as information, which it is."""
+    found = load_library()
+    if found is None:
+        found = load_numba()
+    if found is None:
+        logger.info("RMSNorm on the CPU runs on torch's operators; `diarnorm build-native` or Numba makes it faster")
+    else:
+        logger.info("RMSNorm on the CPU runs on the %s", found.name)
+    return found
+
+
+def load_library() -> Native | None:
+    """The operators that `build()` has compiled; None where it has not, or, with a warning, where they do not load."""
+    path, operators = library_path(), torch.ops.diarnorm_native
     if not path.exists():
-        logger.info("RMSNorm on the CPU runs on torch's operators; `diarnorm build-native` compiles a faster kernel")
         return None
-    operators = torch.ops.diarnorm_native
     try:
         if not hasattr(operators, "rms_norm"):  # a second library of the same operators would be refused
             torch.ops.load_library(path)
-        found = Native(operators.rms_norm.default, operators.rms_norm.mask, operators.add_rms_norm.default)
+        functions = (operators.rms_norm.default, operators.rms_norm.mask, operators.add_rms_norm.default)
     except (OSError, AttributeError) as error:
-        logger.warning("RMSNorm on the CPU runs on torch's operators: %s cannot be loaded (%s)", path, error)
+        logger.warning("RMSNorm's native kernel %s cannot be loaded (%s)", path, error)
         return None
-    logger.info("RMSNorm on the CPU runs on the native kernel %s", path)
-    return found
+    return Native("native kernel (C++)", *functions)
+
+
+def load_numba() -> Native | None:
+    """The same from Numba; None where it is not installed, or, with a warning, where it does not work."""
+    if find_spec("numba") is None:
+        return None
+    try:
+        from diarnorm.kernels import numba_rms
+
+        numba_rms.rms_norm(torch.ones(1, 1, device="cpu"), torch.ones(1, device="cpu"), 1.0)
+    except Exception as error:  # a Numba that does not fit NumPy, a cache that cannot be written
+        logger.warning("RMSNorm's loops cannot be compiled by Numba (%s)", error)
+        return None
+    return Native("native kernel (Numba)", numba_rms.rms_norm, numba_rms.rms_norm, numba_rms.add_rms_norm)
 
 
 def library_path() -> Path:

@@ -49,6 +49,12 @@ def width(x: Tensor, weight: Tensor) -> torch.dtype:
     return torch.promote_types(torch.promote_types(x.dtype, weight.dtype), torch.float32)
 
 
+def refuse_second_derivative() -> None:
+    """Raise RuntimeError in a backward pass that is itself recorded: gradients written by hand have no gradient."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("RMSNorm on the CPU has no second derivative: use backend='eager'")
+
+
 class _RMSNorm(Function):
     """The definition's gradient: with `g = dy * weight` and `n = x * rstd`, `dx = rstd * (g - n * mean(g * n))`."""
 
@@ -61,8 +67,7 @@ class _RMSNorm(Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if torch.is_grad_enabled():
-            raise RuntimeError("RMSNorm on the CPU has no second derivative: use backend='eager'")
+        refuse_second_derivative()
         x, weight, size, mask = ctx.saved_tensors
         dim = x.shape[-1]
         dx = torch.empty_like(x)

@@ -1,6 +1,8 @@
-"""RMSNorm on the CPU, both ways: accuracy, layouts, masks, bits of a row, gradients, and who sees plain operators."""
+"""RMSNorm on the CPU, each way: accuracy, layouts, masks, bits of a row, gradients, and who sees plain operators."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from diarnorm.kernels import cpu, native, operators, reference
+from tests.kernels.interpreter import load_module
 from tests.kernels.oracle import (
     DTYPES,
     EPS,
@@ -31,7 +34,7 @@ ROWS_OF_TWO_BLOCKS = 300
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> native.Native:
     """The native kernels: the user's where they have been built, else compiled for this session."""
-    if (found := native.load()) is not None:
+    if (found := native.load_library()) is not None:
         return found
     try:
         native.find_compiler()
@@ -40,16 +43,30 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> native.Native:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         native.build()
-        found = native.load()
+        found = native.load_library()
     native.load.cache_clear()
     assert found is not None
     return found
 
 
-@pytest.fixture(params=["native", "operators"])
+@pytest.fixture(scope="session")
+def with_numba() -> native.Native:
+    """What Numba makes of the loops."""
+    pytest.importorskip("numba")
+    found = native.load_numba()
+    assert found is not None
+    return found
+
+
+WAYS = {"native": "compiled", "numba": "with_numba", "operators": None}
+"""Names, and the fixtures with their functions."""
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """`cpu` computes this way."""
-    found = request.getfixturevalue("compiled") if request.param == "native" else None
+    fixture = WAYS[request.param]
+    found = None if fixture is None else request.getfixturevalue(fixture)
     monkeypatch.setattr(native, "load", lambda: found)
     return request.param
 
@@ -204,12 +221,12 @@ def test_a_row_does_not_depend_on_the_batch(way: str, dim: int) -> None:
 
 
 def test_threads_change_no_bits(way: str) -> None:
-    case = make_case(1000, 80)
+    case = make_case(7001, 80)
     with threads(1):
         alone = run(cpu.rms_norm, case)
     with threads(2):
         together = run(cpu.rms_norm, case)
-    names = ("y", "dx", "dw") if way == "native" else ("y", "dx")
+    names = ("y", "dx") if way == "operators" else ("y", "dx", "dw")
     for name in names:
         assert torch.equal(getattr(together, name), getattr(alone, name))
 
@@ -447,10 +464,61 @@ def test_mutants_are_caught(
     native.compile_operators(source, tmp_path / "mutant.so", native.find_compiler())
     torch.ops.load_library(tmp_path / "mutant.so")
     ops = getattr(torch.ops, name)
-    mutant = native.Native(ops.rms_norm.default, ops.rms_norm.mask, ops.add_rms_norm.default)
+    mutant = native.Native("mutant", ops.rms_norm.default, ops.rms_norm.mask, ops.add_rms_norm.default)
     monkeypatch.setattr(native, "load", lambda: mutant)
     with pytest.raises(AssertionError):
         check_everything()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("- n * pull", ""),
+        ("part[j] += dy[i, j] * n", "part[j] += dy[i, j]"),
+        ("square += z[i, j]", "square = z[i, j]"),
+        ("dz[i, j] += dr[i, j]", "pass"),
+        ("if masked and not mask[i]:", "if False:"),
+        ("if i % BLOCK_ROWS == 0:", "if i == 0:"),
+    ],
+)
+def test_mutants_of_the_loops_are_caught(
+    with_numba: native.Native, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from diarnorm.kernels import numba_rms
+
+    text = Path(numba_rms.__file__).read_text("utf-8")
+    assert old in text
+    source = tmp_path / "mutant.py"
+    source.write_text(text.replace(old, new), "utf-8")
+    module = load_module(source)
+    mutant = native.Native("mutant", module.rms_norm, module.rms_norm, module.add_rms_norm)
+    monkeypatch.setattr(native, "load", lambda: mutant)
+    with pytest.raises(AssertionError):
+        check_everything()
+
+
+def test_threads_survive_a_fork(with_numba: native.Native) -> None:
+    """A child of a process that has used threads makes its own. (OpenMP's are stuck: no torch operators.)"""
+    code = (
+        "import multiprocessing, numpy, torch\n"
+        "from diarnorm.kernels import numba_rms\n"
+        "x, weight = (torch.from_numpy(numpy.ones(shape, 'float32')) for shape in ((8000, 256), 256))\n"
+        "def norm():\n"
+        "    assert (numba_rms.rms_norm(x, weight, 1e-5).numpy() > 0.9).all()\n"
+        "torch.set_num_threads(2)\n"
+        "norm()\n"
+        "assert numba_rms._pool.cache_info().currsize == 1\n"
+        "child = multiprocessing.get_context('fork').Process(target=norm, daemon=True)\n"
+        "child.start()\n"
+        "child.join(30)\n"
+        "print(child.exitcode)\n"
+    )
+    root = Path(native.__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "0\n", done.stderr
 
 
 def check_everything() -> None:

@@ -1,14 +1,19 @@
-"""Compiling and finding the native kernels: on request only, once, for this machine; every failure is one sentence."""
+"""Compiling and finding the native kernels: on request only, once, for this machine; every failure is one sentence.
+
+Whether Numba is installed makes no difference here: `no_numba`, or a stand-in.
+"""
 
 import logging
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from diarnorm import cli
+from diarnorm import cli, kernels
 from diarnorm.kernels import native
 
 
@@ -30,19 +35,67 @@ def fake_compiler(folder: Path, script: str) -> Path:
     return path
 
 
-def test_without_a_library_nothing_is_compiled_and_it_is_said_once(
-    cache: Path, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def no_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where Numba is not installed."""
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+
+
+def pretend_numba(monkeypatch: pytest.MonkeyPatch, norm: Callable[..., object]) -> None:
+    """As where Numba is installed and `norm` is what it makes of the loops."""
+    functions = SimpleNamespace(rms_norm=norm, add_rms_norm=norm)
+    monkeypatch.setattr(native, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "diarnorm.kernels.numba_rms", functions)
+    monkeypatch.setattr(kernels, "numba_rms", functions, raising=False)
+
+
+def test_without_a_library_numba_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def norm(*arguments: object) -> None:
+        """Does nothing."""
+
+    pretend_numba(monkeypatch, norm)
+    with caplog.at_level(logging.INFO):
+        assert native.load() == native.Native("native kernel (Numba)", norm, norm, norm)  # pyright: ignore[reportArgumentType]
+    assert [record.getMessage() for record in caplog.records] == [
+        "RMSNorm on the CPU runs on the native kernel (Numba)"
+    ]
+
+
+def test_a_library_comes_before_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = native.Native("native kernel (C++)", *[lambda: None] * 3)  # pyright: ignore[reportArgumentType]
+    pretend_numba(monkeypatch, lambda *arguments: None)
+    monkeypatch.setattr(native, "load_library", lambda: built)
+    assert native.load() is built
+
+
+def test_a_numba_that_does_not_work_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("Numba needs NumPy 1.9 or less")
+
+    pretend_numba(monkeypatch, fail)
+    assert native.load() is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == "RMSNorm's loops cannot be compiled by Numba (Numba needs NumPy 1.9 or less)"
+
+
+def test_without_either_nothing_is_compiled_and_it_is_said_once(
+    cache: Path, caplog: pytest.LogCaptureFixture, no_numba: None
 ) -> None:
     with caplog.at_level(logging.INFO):
         assert native.load() is None
         assert native.load() is None
     assert [record.getMessage() for record in caplog.records] == [
-        "RMSNorm on the CPU runs on torch's operators; `diarnorm build-native` compiles a faster kernel"
+        "RMSNorm on the CPU runs on torch's operators; `diarnorm build-native` or Numba makes it faster"
     ]
     assert not cache.exists()
 
 
-def test_a_damaged_library_is_a_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_library_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, no_numba: None
+) -> None:
     monkeypatch.setattr(torch.ops, "diarnorm_native", object())  # as if none had been loaded in this process
     path = native.library_path()
     path.parent.mkdir(parents=True)
@@ -108,7 +161,7 @@ def test_the_command_compiles_once(
 ) -> None:
     runs = tmp_path / "runs"
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path, f"echo run >> {runs}; echo > $target")))
-    monkeypatch.setattr(native, "load", lambda: object())
+    monkeypatch.setattr(native, "load_library", lambda: object())
     native_load_cleared = []
     native.load.cache_clear = lambda: native_load_cleared.append(True)  # pyright: ignore[reportFunctionMemberAccess]
     for arguments, said in (([], "compiled in"), ([], "is there already"), (["--force"], "compiled in")):
