@@ -22,7 +22,7 @@ LEVELS = [
     | {"activity", "manifest", "speech", "synthetic", "talkstats", "warps"},
     {"conformer", "memory"}
     | {"acoustics", "channel", "conversation", "filters", "noises", "planner", "rooms", "tracks", "turntaking"}
-    | {"simulate"},
+    | {"crops", "simulate"},
     {"checkpoint", "model"},
     {"data", "stream"},
     {"develop", "hydrajob", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
@@ -31,6 +31,7 @@ LEVELS = [
     | {"convert", "evaluate", "export", "labels", "report", "robustness", "scores"}
     | {
         "comparison",
+        "corpus",
         "evalconfig",
         "evalprogress",
         "evaluation",
