@@ -25,6 +25,10 @@ def main(argv: Sequence[str]) -> int:
         from diarnorm import bench_norm
 
         return bench_norm.main(argv[1:])
+    if argv[:1] == ["train"]:
+        from diarnorm import bench_train
+
+        return bench_train.main(argv[1:])
     options = make_parser().parse_args(argv)
     figures = bench_stream(
         options.model,
@@ -97,8 +101,9 @@ def make_parser() -> Parser:
     parser.add_argument(
         "what",
         metavar="WHAT",
-        choices=["stream", "norm"],
-        help="stream: live diarization, chunk by chunk; norm: the normalisation layer (bench norm --help)",
+        choices=["stream", "norm", "train"],
+        help="stream: live diarization, chunk by chunk; norm: the normalisation layer (bench norm --help); train: the "
+        "simulator, and training with each norm (bench train --help)",
     )
     parser.add_argument("--model", metavar="NAME|PATH", default=DEFAULT_MODEL, help="a shipped model or a model file")
     parser.add_argument(

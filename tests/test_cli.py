@@ -12,7 +12,7 @@ import pytest
 
 import diarnorm
 from diarnorm import cli
-from diarnorm.commands import demo, info, score, stream
+from diarnorm.commands import demo, info, score, simulate, stream
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = {
@@ -21,6 +21,8 @@ OPTIONS = {
     score: "--collar --debug --help --json --skip-overlap --strict --uem",
     info: "--debug --help --json",
     demo: "--debug --help --model --output --real-time --threads",
+    simulate: "--cache-dir --compare --config --debug --device --duration --help --json --noise --num --output --rooms "
+    "--seed --silence --speakers --split --threads --uem",
 }
 
 
@@ -50,6 +52,7 @@ def test_commands_exist_and_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         "info",
         "train",
         "evaluate",
+        "simulate",
         "bench",
         "convert",
         "build-native",
@@ -141,6 +144,12 @@ def test_an_error_becomes_a_code_and_a_sentence(
 
 FAST = [["--help"], ["stream", "--help"], ["score", "--help"], ["demo", "--help"], ["info", "--help"], ["strem"]]
 FAST += [["stream", "--jsn"], ["stream", "x.wav", "--chunk-ms", "1"], ["score", "x"], ["stream", "nosuch.wav"]]
+FAST += [
+    ["simulate", "--help"],
+    ["simulate", "x"],
+    ["simulate", "nosuch", "--output", "o"],
+    ["bench", "train", "--help"],
+]
 
 
 @pytest.mark.parametrize("argv", FAST, ids=" ".join)

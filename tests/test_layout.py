@@ -20,7 +20,7 @@ LEVELS = [
     | {"corrupt", "fbank", "frontend", "norms", "residual"}
     | {"events", "rttm", "runs", "turns"}
     | {"activity", "manifest", "speech", "synthetic", "talkstats", "warps"},
-    {"conformer", "memory"}
+    {"conformer", "memory", "outputs"}
     | {"acoustics", "channel", "conversation", "filters", "noises", "planner", "rooms", "tracks", "turntaking"}
     | {"crops", "simulate"},
     {"checkpoint", "model"},
@@ -41,7 +41,7 @@ LEVELS = [
         "results",
         "tables",
     },
-    {"bench", "bench_norm", "cli", "commands", "live"},
+    {"bench", "bench_norm", "bench_train", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
