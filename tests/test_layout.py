@@ -26,7 +26,7 @@ LEVELS = [
     {"checkpoint", "model"},
     {"data", "stream"},
     {"develop", "hydrajob", "losses", "recipe", "runconfig", "teacher", "train", "trainlog", "tune"}
-    | {"batchgap", "objective", "optimizers", "rundata", "skips", "warmstart"}
+    | {"batchgap", "objective", "optimizers", "rundata", "skips", "store", "warmstart"}
     | {"contestants", "gpucheck", "stopwatch"}
     | {"convert", "evaluate", "export", "labels", "report", "robustness", "scores"}
     | {
