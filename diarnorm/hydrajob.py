@@ -145,7 +145,7 @@ class HydraCommand:
 
     def nearest_key(self, wrong: str) -> str:
         """What a key that does not exist may have meant: one like it, or one whose last part is like its last."""
-        keys = _keys(asdict(self.config_class()()))
+        keys = _keys(asdict(self.config_class()()), in_lists=True)
         near = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.75)
         if not near and "." in wrong:
             lasts = {key.rpartition(".")[2]: key for key in reversed(keys)}
@@ -170,7 +170,9 @@ class HydraCommand:
         if "hydra.cc/docs" in text:
             return f"; a value with characters such as , = ~ needs quotes of its own: {self.example}"
         wrong = re.search(r"Could not override '([^']+)'", text)
-        return "" if wrong is None else self.nearest_key(wrong[1])
+        part = re.search(r"Key '(\w+)' not in", text)  # in a list, where the rest of the key is not told
+        hint = self.nearest_key(wrong[1]) if wrong else ""
+        return hint if hint or not part else self.nearest_key(f".{part[1]}")
 
 
 def check_words(words: Sequence[str], folder: Path) -> None:
@@ -211,6 +213,15 @@ def _options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, overrides
 
 
-def _keys(values: dict[str, Any], prefix: str = "") -> list[str]:
-    nested = (_keys(v, f"{prefix}{k}.") if isinstance(v, dict) else [f"{prefix}{k}"] for k, v in values.items())
-    return [key for keys in nested for key in keys]
+def _keys(values: dict[str, Any], prefix: str = "", *, in_lists: bool = False) -> list[str]:
+    """Keys of nested dicts; `in_lists`, those of a list's first element, too."""
+    keys: list[str] = []
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            keys += _keys(value, f"{key}.", in_lists=in_lists)
+            continue
+        keys.append(key)
+        if in_lists and isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            keys += _keys(value[0], f"{key}[0].", in_lists=True)
+    return keys

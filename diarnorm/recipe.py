@@ -25,6 +25,7 @@ Trains a model. recipe=base is the shipped model's, recipe=smoke tries everythin
   diarnorm train recipe=smoke
   diarnorm train recipe=base norm=layer data.speech=corpus/utterances.tsv
   diarnorm train -m norm=rms,layer,batch train.seed=0,1,2
+  torchrun --nproc-per-node 2 -m diarnorm train recipe=base
 Groups: norm=rms|layer|batch|none, frontend=none|ema|frame|pcen. `diarnorm train --cfg job` shows every key with its
 value. Values with commas, = or spaces: 'data.speech="/data/a=b,c"'. The outcome goes to runs/RECIPE/CHANGES; the same
 command goes on where a run stopped."""

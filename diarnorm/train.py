@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from diarnorm.batchgap import gap_sentence, has_batch_norm, loss_in_both_modes
-from diarnorm.checkpoint import Checkpoint, save_checkpoint
+from diarnorm.checkpoint import Checkpoint, from_plain, save_checkpoint
 from diarnorm.distributed import from_first, num_processes, rank
 from diarnorm.heap import keep_freed_memory
 from diarnorm.losses import Batch, SpeakerHeads
-from diarnorm.model import Model
+from diarnorm.model import Model, ModelConfig
 from diarnorm.modelfile import read_header
 from diarnorm.objective import add_gradients
 from diarnorm.optimizers import learning_rate_factor, make_optimizer
@@ -121,7 +121,8 @@ class Trainer:
     def _check_same_run(self, saved: dict[str, Any]) -> None:
         """Refuse to go on with another model, or other speakers, than the run began with."""
         there, here = json.loads(saved["config"]), json.loads(json.dumps(asdict(self.config)))
-        changed = differences(there["model"], here["model"])
+        model = from_plain(ModelConfig, there["model"])  # keys that are newer than the run have their defaults
+        changed = differences(asdict(model), asdict(self.config.model))
         for key in ("seed", "optimizer", *(["init_from"] if self.config.train.init_from is not None else [])):
             if here["train"][key] != there["train"].get(key):
                 changed.append(f"train.{key}={here['train'][key]} was {there['train'].get(key)}")

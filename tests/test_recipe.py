@@ -1,5 +1,6 @@
 """`diarnorm train`: recipes compose, every mistake is one sentence with exit 2, paths and folders are the caller's."""
 
+import json
 import os
 import subprocess
 import sys
@@ -107,11 +108,14 @@ def test_every_key_is_typed() -> None:
                     schema[part][field.name] = "abc"
 
 
+@pytest.mark.parametrize("mode", [[], ["-m"]])
 @pytest.mark.parametrize("chdir", ["true", "false"])
-def test_relative_paths_mean_the_callers_folder(chdir: str, jobs: list[tuple[RunConfig, Path]]) -> None:
+def test_relative_paths_mean_the_callers_folder(
+    chdir: str, mode: list[str], jobs: list[tuple[RunConfig, Path]]
+) -> None:
     caller = Path.cwd()
     arguments = ["data.speech=rel/speech", "data.clips=./clips", "data.teacher=../t", "data.cache_dir=/abs/cache"]
-    assert main(["train", "recipe=smoke", *arguments, f"hydra.job.chdir={chdir}"]) == 0
+    assert main(["train", *mode, "recipe=smoke", *arguments, f"hydra.job.chdir={chdir}"]) == 0
     data, run_dir = jobs[0][0].data, jobs[0][1]
     expected = (caller / "rel" / "speech", caller / "clips", caller.parent / "t", Path("/abs/cache"))
     assert (data.speech, data.clips, data.teacher, data.cache_dir) == tuple(map(str, expected))
@@ -166,6 +170,25 @@ def test_a_sweep_and_a_single_run_share_their_folder(jobs: list[tuple[RunConfig,
     assert jobs[0][1] == jobs[2][1]
 
 
+def test_paths_are_left_out_of_a_folders_name_unless_swept(jobs: list[tuple[RunConfig, Path]]) -> None:
+    words = ["recipe=smoke", "train.threads=1", "data.clips=some/clips"]
+    assert main(["train", *words, "data.speech=a/b"]) == 0
+    assert jobs[-1][1] == Path.cwd() / "runs" / "smoke"
+    assert main(["train", "-m", *words, 'data.speech=a/b,"c,d/e"', "norm=rms,none"]) == 0
+    names = [run_dir.relative_to(Path.cwd() / "runs" / "smoke").as_posix() for _, run_dir in jobs[1:]]
+    assert names == [f"data.speech={speech},norm={norm}" for speech in ("a_b", '"c,d_e"') for norm in ("rms", "none")]
+    assert [run.data.speech for run, _ in jobs[1:]] == [
+        str(Path.cwd() / path) for path in ("a/b",) * 2 + ("c,d/e",) * 2
+    ]
+
+
+def test_a_warm_start_has_a_folder_of_its_own(jobs: list[tuple[RunConfig, Path]]) -> None:
+    assert main(["train", "recipe=smoke", "train.init_from=runs/smoke"]) == 0
+    run, run_dir = jobs[0]
+    assert run.train.init_from == str(Path.cwd() / "runs" / "smoke")
+    assert run_dir == Path.cwd() / "runs" / "smoke" / "train.init_from=runs_smoke"
+
+
 def test_the_configuration_can_be_printed(
     jobs: list[tuple[RunConfig, Path]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,15 +223,39 @@ MISTAKES = [
     ("++train.epochs=3", "train.epochs is no key of a run"),
     ("train.num_step=3", "did you mean train.num_steps?"),
     ("data.stages=[{lenght: 3}]", "Key 'lenght' not in 'CurriculumStage'"),
+    (
+        "data.stages=[{crop_s: 3}, {bach_size: 3}]",
+        "'bach_size' not in 'Curr",
+        "did you mean data.stages[0].batch_size?",
+    ),
+    (
+        "data.stages=[{from_step: 0}, {from_step: 0}]",
+        "data.stages start at from_step=[0, 0]: the first must start at 0",
+    ),
+    ("data.stages=[{batch_size: 0}]", "data.stages[0].batch_size=0 is out of range"),
+    ("data.stages=[{max_speakers: 2, speaker_probabilities: [1, 1, 1]}]", "speaker_probabilities has 3 entries, max"),
+    ("data.stages=[{max_speakers: 5, speaker_probabilities: [1, 1, 1, 1, 1]}]", "asks for 5 speakers", "num_slots=4"),
     ("norm=rsm", "norm=rsm", GROUP),
     ("norm=no", "norm=no ", GROUP),
     ("norm=null", "norm=null", GROUP),
     ("norm=False", "norm=False", GROUP),
+    ("norm=Off", "norm=Off", GROUP),
+    ("norm=None", "norm=None", GROUP),
+    ("norm=off", "norm=off", GROUP),
     ("norm=", "norm= ", GROUP),
     ("~norm", "norm=none and frontend=none stand for no normalisation"),
     ("frontend=emma", "frontend=emma is not known: choose one of ema, frame, none, pcen"),
     ("model.encoder.norm=no", "norm=no is not known: choose one of rms, layer, batch, none"),
     ("model.encoder.norm=null", "model.encoder.norm=null"),
+    ("model.encoder.norm=Off", "norm=Off is not known: choose one of rms, layer, batch, none"),
+    ("model.encoder.norm=False", "norm=False is not known: choose one of rms, layer, batch, none"),
+    ("model.encoder.eps=-1e-5", "model.encoder.eps=-1e-05 is out of range: give a number above 0"),
+    ("train.optimizer=adam", "train.optimizer=adam is not known: choose one of adamw, muon"),
+    ("train.precision=fp16", "train.precision=fp16 is not known: choose one of fp32, bf16"),
+    ("train.accumulate=0", "train.accumulate=0 is out of range: give a number of at least 1"),
+    ("train.init_from=nosuch", "{cwd}/nosuch: no such file"),
+    ("train.init_from=.", "{cwd} holds neither ema.safetensors nor model.safetensors"),
+    ("loss.delay_frames=0", "loss.delay_frames=0.0 is out of range: give a number above 0"),
     ("model.encoder.conv_norm=off", "conv_norm=off is not known"),
     ("model.encoder.eps=0", "model.encoder.eps=0.0 is out of range: give a number above 0"),
     ("model.encoder.eps=abc", "model.encoder.eps=abc", "'abc' of type 'str' could not be converted to Float"),
@@ -247,7 +294,7 @@ def test_a_mistake_is_one_sentence(mistake: tuple[str, ...], capsys: pytest.Capt
 
 def test_more_speakers_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     stages = "data.stages=[{max_speakers: 9, speaker_probabilities: [0, 0, 0, 0, 0, 0, 0, 0, 1]}]"
-    assert main(["train", "recipe=smoke", stages]) == 2
+    assert main(["train", "recipe=smoke", stages, "model.memory.num_slots=9"]) == 2
     err = capsys.readouterr().err
     assert "data.stages[0].speaker_probabilities asks for 9 speakers in a conversation" in err
     assert "has 8 with speech" in err
@@ -341,6 +388,19 @@ def test_a_sweep_trains_two_norms(corpus: Path) -> None:
     assert [read_header(path).facts["norm"] for path in models] == ["layer", "none"]
     assert here() == {"runs"}
     assert {path.name for path in Path("runs").iterdir()} == {"smoke"}
+
+
+def test_two_by_two_have_four_folders_and_go_on_there(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "-m", *TINY, f"data.speech={corpus}", "norm=rms,batch", "train.seed=0,1"]
+    assert main(words) == 0
+    folders = [path.parent for path in Path("runs/smoke").glob("*/last.pt")]
+    configs = [json.loads(torch.load(folder / "last.pt", weights_only=True)["config"]) for folder in folders]
+    found = {(config["model"]["encoder"]["norm"], config["train"]["seed"]) for config in configs}
+    assert found == {("rms", 0), ("rms", 1), ("batch", 0), ("batch", 1)}
+    assert len(folders) == 4
+    capsys.readouterr()
+    assert main(words) == 0
+    assert capsys.readouterr().err.count("is finished, 1 steps: nothing to do") == 4
 
 
 @pytest.mark.slow

@@ -47,14 +47,13 @@ def start(config: RunConfig, folder: Path) -> Any:
     return process
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_run_killed_at_three_random_steps_equals_a_whole_one(corpus: Path, tmp_path: Path, optimizer: str) -> None:
-    """Bit for bit: weights, optimiser, average, every row of the log, and the model file."""
-    changes = {"optimizer": optimizer, "accumulate": 2, "checkpoint_every": 5, "eval_every": 20}
-    config = tiny_run(corpus, "batch", num_steps=60, **changes)
+def test_a_run_killed_at_three_random_steps_equals_a_whole_one(corpus: Path, tmp_path: Path) -> None:
+    """Bit for bit: weights, optimisers (Muon's and AdamW's), average, every row of the log, and the model file."""
+    changes = {"optimizer": "muon", "accumulate": 2, "checkpoint_every": 3, "eval_every": 8}
+    config = tiny_run(corpus, "batch", num_steps=24, **changes)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     uninterrupted = start(config, whole)
-    kills = sorted(random.Random(0).sample(range(3, 50), 3))
+    kills = sorted(random.Random(0).sample(range(2, 20), 3))
     for step in kills:
         process = start(config, killed)
         while len(rows(killed)) < step:
@@ -63,17 +62,18 @@ def test_a_run_killed_at_three_random_steps_equals_a_whole_one(corpus: Path, tmp
         process.kill()
         process.join()
         assert process.exitcode == -9
-        assert step <= len(rows(killed)) < 60
+        assert step <= len(rows(killed)) < 24
     last = start(config, killed)
     for process in (last, uninterrupted):
         process.join()
         assert process.exitcode == 0
     assert differing(saved_tensors(killed), saved_tensors(whole)) == []
     assert rows(killed) == rows(whole)
-    assert len(rows(whole)) == 60
+    assert len(rows(whole)) == 24
     models = [load_checkpoint(folder / "model.safetensors") for folder in (killed, whole)]
     assert differing(*(model.model.state_dict() for model in models)) == []
-    assert models[0].training == models[1].training
+    records = [{**model.training, "commit": ""} for model in models]
+    assert records[0] == records[1]
     assert {path.name for path in killed.iterdir()} == {"last.pt", "log.csv", "model.safetensors"}
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from diarnorm.checkpoint import load_checkpoint, save_checkpoint
+from diarnorm.commands.info import info_lines
 from diarnorm.modelfile import read_header
 from diarnorm.train import Trainer
 from diarnorm.warmstart import Ancestor, find_ancestor, find_weights
@@ -64,6 +65,8 @@ def test_hours_add_up_over_generations(corpus: Path, ended: Path, tmp_path: Path
     expected = {"file": "grandchild.safetensors", "steps": 40, "hours_heard": 5.0, "total_hours": 12.0}
     assert expected.items() <= record["init_from"].items()
     assert record["total_hours"] == round(12.0 + record["hours_heard"], 2)
+    lines = info_lines(source, read_header(tmp_path / "run" / "model.safetensors"))
+    assert any('init_from={"file": "grandchild.safetensors", "sha256": "' in line for line in lines)
 
 
 def test_the_record_of_a_new_run_has_its_own_hours(ended: Path) -> None:
