@@ -1,5 +1,7 @@
 """`diarnorm bench norm`: what a norm costs on this machine, as a ratio to LayerNorm and as a share of copy bandwidth.
 
+`--encoder` compares the encoder's own layers instead, `norm=rms` with `norm=layer`, alone and in a streaming step.
+
 Every contestant is timed against LayerNorm pair by pair in one process; the ratio is the median over the pairs, with
 the 95 % interval of that median. GB/s count the least traffic there can be, and are compared with copying a large
 buffer in the same process; tensors that fit in a cache go beyond 100 %. Where calls are short, what they cost is the
@@ -9,7 +11,7 @@ takes as long.
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +20,17 @@ from diarnorm.commands.arguments import Parser, at_least
 if TYPE_CHECKING:
     import torch
 
+    from diarnorm.contestants import Contestant
     from diarnorm.stopwatch import Machine
 
 DTYPES = ("float32", "bfloat16", "float16")
 DEVICES = ("cpu", "cuda")
+CPU_KERNELS = {"c++": ("c++",), "numba": ("numba",), "operators": ()}
+"""Ways to restrict RMSNorm to on a CPU."""
+TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
+"""Ratios that the picture may name."""
+STEP_FRAMES = 12
+"""Frames of 80 ms in the streaming step that is timed."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +65,34 @@ def main(argv: Sequence[str]) -> int:
         from diarnorm.gpucheck import gpu_check
 
         return gpu_check()
+    from diarnorm.contestants import encoder_contestants, make_contestants, obstacles
+    from diarnorm.kernels import native
+
     torch.set_num_threads(options.threads)
-    device = _device(options.device)
+    device, dtype, missing = _device(options.device), getattr(torch, options.dtype), {}
+    if options.cpu_kernel is not None:
+        native.restrict(*CPU_KERNELS[options.cpu_kernel])
     machine = measure_machine(device)
+    if options.encoder:
+        field = encoder_contestants(device)
+    else:
+        field = make_contestants(device, dtype=dtype, backward=options.backward, compiled=not options.no_compile)
+        missing = obstacles(device, dtype, backward=options.backward)
     rows = measure(
+        field,
         device,
-        dtype=getattr(torch, options.dtype),
+        dtype=dtype,
         dims=options.dims,
         row_counts=options.rows,
         backward=options.backward,
-        compiled=not options.no_compile,
         rounds=options.rounds,
         copy_gb_per_s=machine.copy_gb_per_s,
     )
     print(table(rows, machine))
+    for name, obstacle in missing.items():
+        print(f"left out: {name} {obstacle}")
+    if options.encoder:
+        print(compare_steps(device, options.rounds))
     if options.csv is not None:
         write_csv(rows, options.csv)
     if options.png is not None:
@@ -78,6 +101,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(
+    field: Sequence["Contestant"],
     device: "torch.device",
     *,
     dtype: "torch.dtype",
@@ -85,22 +109,20 @@ def measure(
     row_counts: Sequence[int],
     copy_gb_per_s: float,
     backward: bool = False,
-    compiled: bool = True,
     rounds: int = 15,
 ) -> list[Row]:
-    """Every contestant at every size, against LayerNorm."""
-    from diarnorm.contestants import forward_call, make_contestants, make_inputs, traffic_bytes, training_call
+    """Every contestant at every size, against the first."""
+    from diarnorm.contestants import forward_call, make_inputs, traffic_bytes, training_call
     from diarnorm.stopwatch import compare
 
     make_call = training_call if backward else forward_call
-    baseline, *others = make_contestants(device, compiled=compiled)
     results = []
     for dim in dims:
         for rows in row_counts:
             inputs = make_inputs(rows, dim, dtype, device, gradients=backward)
-            measured = make_call(baseline.norm, inputs)
-            for contestant in (baseline, *others):
-                found = compare(measured, make_call(contestant.norm, inputs), device, rounds)
+            baseline = make_call(field[0].bind, inputs)
+            for contestant in field:
+                found = compare(baseline, make_call(contestant.bind, inputs), device, rounds)
                 gb_per_s = traffic_bytes(rows, dim, dtype, backward=backward) / found.other_s / 1e9
                 results.append(
                     Row(
@@ -122,6 +144,27 @@ def measure(
     return results
 
 
+def compare_steps(device: "torch.device", rounds: int) -> str:
+    """A streaming step of the whole model at batch 1, `norm=rms` and `norm=none` against `norm=layer`, as text."""
+    from diarnorm.gpucheck import make_step
+    from diarnorm.model import ModelConfig
+    from diarnorm.stopwatch import compare
+    from diarnorm.timebase import FRAME_MS
+
+    config = ModelConfig()
+    steps = {
+        norm: make_step(replace(config, encoder=replace(config.encoder, norm=norm)), device, STEP_FRAMES)[0]
+        for norm in ("layer", "rms", "none")
+    }
+    lines = [f"streaming step of {FRAME_MS * STEP_FRAMES} ms, whole model, batch 1; time over norm=layer:"]
+    for norm in ("rms", "none"):
+        found = compare(steps["layer"], steps[norm], device, rounds)
+        lines.append(
+            f"  norm={norm:5} {found.other_s * 1e3:8.2f} ms {found.ratio:7.3f} {found.low:.3f}..{found.high:.3f}"
+        )
+    return "\n".join(lines)
+
+
 def crossovers(rows: Iterable[Row], machine: "Machine") -> dict[str, tuple[float, float]]:
     """Per contestant the launch floor in us, its time at the smallest size, and the crossover in bytes: the traffic
     that copying moves in that time. Calls below it are paid for the launch."""
@@ -138,19 +181,19 @@ def table(rows: Sequence[Row], machine: "Machine") -> str:
     first = rows[0]
     lines = [
         f"{machine.device}, {first.dtype}, {first.mode}: copy {machine.copy_gb_per_s:.1f} GB/s, "
-        f"smallest call {machine.floor_us:.2f} us; time over layer_norm with 95 % interval of the median",
-        f"{'dim':>5} {'rows':>7}  {'norm':14} {'us':>10} {'ratio':>7} {'interval':>15} {'GB/s':>8} {'of copy':>8}",
+        f"smallest call {machine.floor_us:.2f} us; time over {first.name} with 95 % interval of the median",
+        f"{'dim':>5} {'rows':>7}  {'norm':16} {'us':>10} {'ratio':>7} {'interval':>15} {'GB/s':>8} {'of copy':>8}",
     ]
     for row in rows:
         interval = f"{row.ratio_low:.3f}..{row.ratio_high:.3f}"
         lines.append(
-            f"{row.dim:5} {row.rows:7}  {row.name:14} {row.time_us:10.2f} {row.ratio:7.3f} {interval:>15} "
+            f"{row.dim:5} {row.rows:7}  {row.name:16} {row.time_us:10.2f} {row.ratio:7.3f} {interval:>15} "
             f"{row.gb_per_s:8.2f} {100 * row.of_copy:6.1f} %"
         )
     notes = {row.name: row.note for row in rows}
     lines.append("launch floor, and crossover (the traffic that copying moves in that time):")
     for name, (floor_us, crossover) in crossovers(rows, machine).items():
-        lines.append(f"  {name:14} {floor_us:8.2f} us {crossover / 1e3:12.1f} kB   {notes[name]}")
+        lines.append(f"  {name:16} {floor_us:8.2f} us {crossover / 1e3:12.1f} kB   {notes[name]}")
     return "\n".join(lines)
 
 
@@ -171,21 +214,30 @@ def plot(rows: Sequence[Row], machine: "Machine", path: Path) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ValueError("--png needs matplotlib: pip install 'diarnorm[plot]', or use --csv") from error
+    first = rows[0]
     figure = Figure(figsize=(9, 7), layout="constrained")
     over, share = figure.subplots(2, 1, sharex=True)
     for name in dict.fromkeys(row.name for row in rows):
         own = sorted((row for row in rows if row.name == name), key=lambda row: row.rows * row.dim)
         kilobytes = [row.gb_per_s * row.time_us for row in own]
-        ratios = [row.ratio for row in own]
-        below = [row.ratio - row.ratio_low for row in own]
-        above = [row.ratio_high - row.ratio for row in own]
-        over.errorbar(kilobytes, ratios, yerr=[below, above], marker=".", label=name)
         share.plot(kilobytes, [100 * row.of_copy for row in own], marker=".", label=name)
-    over.set(ylabel="time over LayerNorm", xscale="log", yscale="log")
-    over.axhline(1.0, color="black", linewidth=0.8)
-    share.set(ylabel="% of copy bandwidth", xlabel="least traffic per call, kB", xscale="log")
-    over.legend(fontsize="small")
-    first = rows[0]
+        if name != first.name:
+            below = [row.ratio - row.ratio_low for row in own]
+            above = [row.ratio_high - row.ratio for row in own]
+            color = share.lines[-1].get_color()
+            over.errorbar(kilobytes, [row.ratio for row in own], [below, above], marker=".", capsize=2, color=color)
+    over.axhline(1.0, color=share.lines[0].get_color())
+    share.axhline(100.0, color="black", linewidth=0.8, linestyle="dotted")
+    over.set(ylabel=f"time over {first.name}", yscale="log")
+    share.set(ylabel="% of copy bandwidth", ylim=0, xlabel="least traffic per call, kB", xscale="log")
+    ratios = [row.ratio for row in rows]
+    over.set_yticks([tick for tick in TICKS if min(ratios) / 1.5 < tick < max(ratios) * 1.5])
+    for axis in (over.yaxis, share.xaxis):
+        axis.set_major_formatter(lambda value, position: f"{value:g}")
+        axis.set_minor_formatter(lambda value, position: "")
+    for axes in (over, share):
+        axes.grid(alpha=0.3)
+    figure.legend(*share.get_legend_handles_labels(), loc="outside right center", frameon=False)
     figure.suptitle(f"{machine.device}, {first.dtype}, {first.mode}")
     figure.savefig(path, dpi=120)
 
@@ -201,6 +253,12 @@ def make_parser() -> Parser:
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--threads", metavar="N", type=numbers, default=1, help="CPU threads")
     parser.add_argument("--rounds", metavar="N", type=numbers, default=15, help="pairs per ratio")
+    parser.add_argument(
+        "--encoder", action="store_true", help="norm=rms and norm=layer of the encoder, alone and in a streaming step"
+    )
+    parser.add_argument(
+        "--cpu-kernel", choices=CPU_KERNELS, help="what RMSNorm runs on on a CPU (default: the fastest)"
+    )
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes a while")
     parser.add_argument("--csv", metavar="PATH", type=Path, help="write the figures")
     parser.add_argument("--png", metavar="PATH", type=Path, help="write a picture; needs matplotlib")

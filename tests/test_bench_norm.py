@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from diarnorm import bench_norm, stopwatch
+from diarnorm import bench_norm, model, stopwatch
 from diarnorm.bench_norm import Row, crossovers, measure, plot, table, write_csv
 from diarnorm.cli import main
+from diarnorm.contestants import make_contestants
+from diarnorm.kernels import native
+from diarnorm.model import ModelConfig
 from diarnorm.stopwatch import Comparison, Machine
+from tests.tiny import ENCODER, MEMORY
 
 CPU = torch.device("cpu")
 MACHINE = Machine("CPU", copy_gb_per_s=10.0, floor_us=2.0)
@@ -37,9 +41,11 @@ def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.Cap
     assert out.startswith("CPU, float32, forward: copy ")
     with target.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(entry["name"], entry["rows"]) for entry in rows] == [
-        (name, count) for count in ("1", "8") for name in ("layer_norm", "eager", "F.rms_norm", "diarnorm")
-    ]
+    names = ["layer_norm", "eager", "F.rms_norm", "diarnorm"]
+    if "left out: onnxruntime" not in out:
+        names += ["ONNX layer_norm", "ONNX rms_norm"]
+    assert [(entry["name"], entry["rows"]) for entry in rows] == [(name, count) for count in "18" for name in names]
+    assert "left out: liger needs an NVIDIA GPU\n" in out
     for entry in rows:
         assert float(entry["time_us"]) > 0
         assert entry["note"]
@@ -52,15 +58,8 @@ def test_figures_of_known_times(backward: bool, monkeypatch: pytest.MonkeyPatch)
     """4 us for 16 x 256 in float32: 2 x 16 kB, with gradients 5 x 16 kB."""
     found = Comparison(baseline_s=2e-6, other_s=4e-6, ratio=2.0, low=1.9, high=2.1)
     monkeypatch.setattr(stopwatch, "compare", lambda *arguments: found)
-    rows = measure(
-        CPU,
-        dtype=torch.float32,
-        dims=[256],
-        row_counts=[16],
-        backward=backward,
-        compiled=False,
-        copy_gb_per_s=10.0,
-    )
+    field = make_contestants(CPU, backward=True, compiled=False)
+    rows = measure(field, CPU, dtype=torch.float32, dims=[256], row_counts=[16], backward=backward, copy_gb_per_s=10.0)
     assert len(rows) == 4
     for entry in rows:
         assert (entry.dim, entry.rows, entry.ratio, entry.ratio_low, entry.ratio_high) == (256, 16, 2.0, 1.9, 2.1)
@@ -68,6 +67,46 @@ def test_figures_of_known_times(backward: bool, monkeypatch: pytest.MonkeyPatch)
         assert entry.gb_per_s == pytest.approx((5 if backward else 2) * 16384 / 4e-6 / 1e9)
         assert entry.of_copy == pytest.approx(entry.gb_per_s / 10.0)
         assert entry.mode == ("forward+backward" if backward else "forward")
+
+
+def test_layers_and_steps_of_the_encoder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way_of_load: list[tuple[str, ...]]
+) -> None:
+    tiny = ModelConfig(encoder=ENCODER, memory=MEMORY)
+    monkeypatch.setattr(model, "ModelConfig", lambda: tiny)
+    words = ["--encoder", "--dims", "32", "--rows", "1", "--rounds", "1", "--cpu-kernel", "operators"]
+    assert main(["bench", "norm", *words]) == 0
+    out = capsys.readouterr().out
+    assert "time over norm=layer with" in out
+    assert "norm=rms" in out
+    assert "four operators of torch" in out
+    assert "layer_norm" not in out
+    *_, headline, rms, none = out.splitlines()
+    assert headline == "streaming step of 960 ms, whole model, batch 1; time over norm=layer:"
+    assert rms.split()[0] == "norm=rms"
+    assert none.split()[0] == "norm=none"
+    assert way_of_load == [()]
+
+
+@pytest.fixture
+def way_of_load() -> Iterator[list[tuple[str, ...]]]:
+    """What `load()` was restricted to at the end of a test; afterwards it is as before."""
+    seen: list[tuple[str, ...]] = []
+    before, restrict = native._wanted, native.restrict
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "restrict", lambda *ways: (seen.append(ways), restrict(*ways)))
+        yield seen
+    native._wanted = before
+    native.load.cache_clear()
+
+
+def test_a_kernel_that_is_not_there_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way_of_load: list[tuple[str, ...]]
+) -> None:
+    monkeypatch.setitem(native.WAYS, "c++", lambda: None)
+    assert main(["bench", "norm", "--cpu-kernel", "c++"]) == 2
+    assert capsys.readouterr().err == ("diarnorm bench: there is no kernel from c++: run diarnorm build-native\n")
+    assert way_of_load == [("c++",)]
 
 
 def test_crossover_is_what_copying_moves_in_the_time_of_the_smallest_call() -> None:

@@ -33,7 +33,7 @@ def rms(x: Tensor, weight: Tensor) -> Tensor:
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=[pytest.mark.compile, pytest.mark.slow])])
 def test_all_compute_their_norm_and_its_gradients(compiled: bool) -> None:
     inputs = make_inputs(5, 33, torch.float32, CPU, gradients=True)
-    field = make_contestants(CPU, compiled=compiled)
+    field = make_contestants(CPU, backward=True, compiled=compiled)
     assert field[0].name == BASELINE
     assert {"eager", "F.rms_norm", OURS} <= {contestant.name for contestant in field}
     for contestant in field:
@@ -43,8 +43,8 @@ def test_all_compute_their_norm_and_its_gradients(compiled: bool) -> None:
         else:
             exact = rms(inputs.x, inputs.weight)
         expected = torch.autograd.grad(exact, parameters, inputs.dy.double())
-        torch.testing.assert_close(forward_call(contestant.norm, inputs)(), exact.float())
-        gradients = training_call(contestant.norm, inputs)()
+        torch.testing.assert_close(forward_call(contestant.bind, inputs)(), exact.float())
+        gradients = training_call(contestant.bind, inputs)()
         assert isinstance(gradients, tuple)
         for ours, theirs in zip(gradients, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
@@ -54,13 +54,42 @@ def test_they_say_what_they_run_on() -> None:
     notes = {contestant.name: contestant.note for contestant in make_contestants(CPU, compiled=False)}
     assert notes[BASELINE] == "native_layer_norm"
     assert notes["F.rms_norm"].split()[0] in ("pow", "_fused_rms_norm")
-    assert notes[OURS].startswith(("native kernel", "operators of torch"))
+    assert notes[OURS].startswith(("native kernel", "four operators of torch"))
     assert contestants.describe_ours(torch.ones(2, 3, device="meta")) == "eager"
 
 
-def test_others_take_part_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_runs_one_node_each() -> None:
+    """The numbers of both norms, for any number of rows; other fusions would be another contest."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    field = {contestant.name: contestant for contestant in make_contestants(CPU, compiled=False)}
+    layer, rms_ = field["ONNX layer_norm"], field["ONNX rms_norm"]
+    assert (layer.note, rms_.note) == ("LayerNormalization", "SimplifiedLayerNormalization")
+    for rows in (1, 7):
+        inputs = make_inputs(rows, 64, torch.float32, CPU)
+        torch.testing.assert_close(rms_.bind(inputs)(), rms(inputs.x, inputs.weight).float())
+        expected = F.layer_norm(inputs.x, (64,), inputs.weight, inputs.bias, EPS)
+        torch.testing.assert_close(layer.bind(inputs)(), expected)
+
+
+def test_who_cannot_take_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contestants, "find_spec", lambda name: None)
+    gpu, missing = "needs an NVIDIA GPU", "is not installed: pip install"
+    assert contestants.obstacles(CPU) == {"liger": gpu, "quack": gpu, "onnxruntime": f"{missing} 'diarnorm[onnx]'"}
+    assert contestants.obstacles(torch.device("cuda")) == {
+        "liger": f"{missing} liger-kernel",
+        "quack": f"{missing} quack-kernels",
+        "onnxruntime": "is timed on the CPU, in float32, without gradients",
+    }
+    monkeypatch.setattr(contestants, "find_spec", lambda name: object())
+    assert set(contestants.obstacles(CPU)) == {"liger", "quack"}
+    assert "onnxruntime" in contestants.obstacles(CPU, backward=True)
+    assert "onnxruntime" in contestants.obstacles(CPU, torch.bfloat16)
+    assert set(contestants.obstacles(torch.device("cuda"))) == {"onnxruntime"}
+
+
+def test_others_compute_their_norm(monkeypatch: pytest.MonkeyPatch) -> None:
     """With stand-ins of the two packages' interfaces."""
-    assert contestants._others() == []
     inputs, called = make_inputs(2, 8, torch.float32, CPU), []
 
     def fake(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -71,12 +100,25 @@ def test_others_take_part_where_they_are_installed(monkeypatch: pytest.MonkeyPat
     for name, module in (("liger_kernel", None), ("liger_kernel.ops", None), ("liger_kernel.ops.rms_norm", function)):
         monkeypatch.setitem(sys.modules, name, ModuleType(name) if module is None else module)
     monkeypatch.setitem(sys.modules, "quack", SimpleNamespace(rmsnorm=fake))
-    monkeypatch.setattr(contestants, "find_spec", lambda name: object())
-    found = contestants._others()
+    monkeypatch.setattr(contestants, "obstacles", lambda *arguments, **options: {"onnxruntime": "left out"})
+    found = make_contestants(CPU, compiled=False)[-2:]
     assert [contestant.name for contestant in found] == ["liger", "quack"]
     for contestant in found:
-        torch.testing.assert_close(contestant.norm(inputs), rms(inputs.x, inputs.weight).float())
+        torch.testing.assert_close(contestant.bind(inputs)(), rms(inputs.x, inputs.weight).float())
     assert called == [EPS, EPS]
+
+
+def test_layers_of_the_encoder_learn_with_the_same_parameters() -> None:
+    inputs = make_inputs(5, 33, torch.float32, CPU, gradients=True)
+    layer, ours = contestants.encoder_contestants(CPU)
+    assert (layer.name, ours.name) == ("norm=layer", "norm=rms")
+    torch.testing.assert_close(ours.bind(inputs)(), rms(inputs.x, inputs.weight).float())
+    expected = F.layer_norm(inputs.x, (33,), inputs.weight, inputs.bias, EPS)
+    torch.testing.assert_close(layer.bind(inputs)(), expected)
+    for contestant, count in ((layer, 3), (ours, 2)):
+        gradients = training_call(contestant.bind, inputs)()
+        assert isinstance(gradients, tuple)
+        assert len(gradients) == count
 
 
 def test_inputs_are_random_and_the_same_again() -> None:

@@ -61,9 +61,9 @@ class Native(NamedTuple):
 @lru_cache(maxsize=1)
 def load() -> Native | None:
     """The compiled library, else Numba's functions, else None; says once, as information, which it is."""
-    found = load_library()
-    if found is None:
-        found = load_numba()
+    found = None
+    for way in _wanted:
+        found = WAYS[way]() if found is None else found
     if found is None:
         logger.info("RMSNorm on the CPU runs on torch's operators; `diarnorm build-native` or Numba makes it faster")
     else:
@@ -98,6 +98,25 @@ def load_numba() -> Native | None:
         logger.warning("RMSNorm's loops cannot be compiled by Numba (%s)", error)
         return None
     return Native("native kernel (Numba)", numba_rms.rms_norm, numba_rms.rms_norm, numba_rms.add_rms_norm)
+
+
+WAYS: dict[str, Callable[[], Native | None]] = {"c++": load_library, "numba": load_numba}
+"""What `load()` tries, in this order."""
+_wanted = tuple(WAYS)
+
+
+def restrict(*ways: str) -> None:
+    """From now on `load()` tries no others; for measurements.
+
+    Raises:
+        ValueError: none of those that are named is there.
+    """
+    global _wanted
+    _wanted = ways
+    load.cache_clear()
+    if ways and load() is None:
+        need = {"c++": "run diarnorm build-native", "numba": "pip install numba"}
+        raise ValueError(f"there is no kernel from {' or '.join(ways)}: {' or '.join(need[way] for way in ways)}")
 
 
 def library_path() -> Path:

@@ -64,7 +64,7 @@ def test_without_a_library_numba_is_taken(monkeypatch: pytest.MonkeyPatch, caplo
 def test_a_library_comes_before_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     built = native.Native("native kernel (C++)", *[lambda: None] * 3)  # pyright: ignore[reportArgumentType]
     pretend_numba(monkeypatch, lambda *arguments: None)
-    monkeypatch.setattr(native, "load_library", lambda: built)
+    monkeypatch.setitem(native.WAYS, "c++", lambda: built)
     assert native.load() is built
 
 
