@@ -41,6 +41,10 @@ class Row:
     false_alarm: float | None = None
     confusion: float | None = None
     merged_der: float | None = None
+    mean_der: float | None = None
+    """Mean of the recordings' own DERs, each weighing the same; `der` is pooled over seconds."""
+    grid_floor_der: float | None = None
+    """DER of the reference itself on the grid of 80-ms frames."""
     jer: float | None = None
     count_error: float | None = None
     num_reference_speakers: int | None = None
@@ -157,6 +161,8 @@ def _row(
         false_alarm=pooled.rate(pooled.false_alarm_s),
         confusion=pooled.rate(pooled.confusion_s),
         merged_der=scored.merged.der,
+        mean_der=scored.mean_der,
+        grid_floor_der=scored.grid.der,
         jer=scored.jer,
         count_error=scored.mean_count_error,
         num_reference_speakers=_one(files).num_reference_speakers if kind == RECORDING else None,

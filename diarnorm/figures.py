@@ -42,6 +42,7 @@ def draw(comparison: Comparison, path: Path) -> None:
         _draw_panel(axis, panel, reach)
         number = panel[0].num_recordings
         axis.set_title(f"{name}, {number} recording{'' if number == 1 else 's'}", loc="left", fontsize=11, color=INK)
+        axis.text(1.02, 1.0, "DER", transform=axis.transAxes, fontsize=9, color=INK, va="bottom")
     axes[-1].set_xlabel("% of the reference's speech", color=INK)
     overlap = "overlap left out" if comparison.shard.heading.settings["skip_overlap"] else "overlap scored"
     figure.suptitle(f"Diarization error rate, {collar_in_words(collar_s)}, {overlap}", fontsize=13, color=INK)
@@ -69,6 +70,8 @@ def _reach(row: Row) -> float:
 
 def _draw_panel(axis: "Axes", rows: Sequence[Row], reach: float) -> None:
     """Bars of one set, the first model on top."""
+    from matplotlib.patheffects import Normal, Stroke
+
     for at, row in enumerate(rows):
         left = 0.0
         for name, colour in PARTS.items():
@@ -79,9 +82,11 @@ def _draw_panel(axis: "Axes", rows: Sequence[Row], reach: float) -> None:
         if row.der_low is not None and row.der_high is not None and row.der is not None:
             ends = [[100 * (row.der - row.der_low)], [100 * (row.der_high - row.der)]]
             label = "95 % interval" if at == 0 else None
-            axis.errorbar(
+            drawn = axis.errorbar(
                 [100 * row.der], [at], xerr=ends, fmt="none", ecolor=INK, elinewidth=1.4, capsize=4, label=label
             )
+            for line in (*drawn[1], *drawn[2]):  # a pale rim, so that it is seen on any colour
+                line.set_path_effects([Stroke(linewidth=3.2, foreground="white"), Normal()])
         if row.merged_der is not None:
             label = LEGEND[-1] if at == 0 else None
             axis.plot(

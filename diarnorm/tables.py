@@ -46,6 +46,7 @@ RATES: list[Column] = [
     ("JER", lambda row: percent(row.jer)),
 ]
 COUNTS: list[Column] = [
+    ("mean DER", lambda row: percent(row.mean_der)),
     ("speakers off by", lambda row: _number(row.count_error, 2)),
     ("RTF", lambda row: _number(row.rtf, 4)),
 ]
@@ -116,10 +117,19 @@ def _conventions(comparison: Comparison) -> list[str]:
     return [
         f"- chunk: {chunk}; turns: {turns}{speakers}; device: {settings['device']}",
         f"- overlap: {'left out' if settings['skip_overlap'] else 'scored'}; diarnorm {settings['diarnorm']}",
-        *(f"- scored of {name}: {each['region']}" for name, each in sets.items()),
+        *(f"- scored of {name}: {each['region']}; {_extent(comparison, name)}" for name, each in sets.items()),
         f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}",
+        "- RTF: time the model worked per time of audio, one thread, beside whatever else the machine did",
+        "- DER: pooled over seconds; mean DER: of the recordings, each weighing the same",
         "- merged DER: of the same activity with one label for everybody, which a diarizer must beat",
     ]
+
+
+def _extent(comparison: Comparison, set_name: str) -> str:
+    """How much is scored of a set, and what its reference loses on the grid of frames."""
+    rows = [row for row in comparison.of_kind(POOLED, comparison.collars_s[0]) if row.set_name == set_name]
+    floor = f"the reference itself on the grid of 80-ms frames has a DER of {percent(rows[0].grid_floor_der)} %"
+    return f"{_number(rows[0].scored_s, 1)} s; {floor}"
 
 
 def notes_of(comparison: Comparison) -> list[str]:

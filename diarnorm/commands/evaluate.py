@@ -135,7 +135,8 @@ def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> 
     print(pooled_table(comparison))
     print(f"written: {', '.join(str(path) for path in paths)}", file=sys.stderr)
     if strict and comparison.missing:
-        raise ValueError(f"no hypothesis for {comparison.missing[0]} (and {len(comparison.missing) - 1} more)")
+        first, *others = comparison.missing
+        raise ValueError(f"no hypothesis for {first}" + (f" and {len(others)} others" if others else ""))
     pooled = comparison.of_kind(POOLED, comparison.collars_s[0])
     return {f"{row.set_name}.{row.model}": row.der for row in pooled if row.der is not None}
 
