@@ -1,5 +1,6 @@
 """The development set of a run: fixed simulated conversations, diarized freely, scored as users' recordings are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from diarnorm.data import NUM_SPEAKERS, fixed_set, num_with_speech
-from diarnorm.evaluate import score
+from diarnorm.evaluate import Recordings, Regions, score
 from diarnorm.fbank import fbank_offline
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model
@@ -70,27 +71,38 @@ class DevelopmentSet:
         """DER and its parts in % of speech, DER with all labels merged, count error, births found in %, and slots
         occupied beyond the number of speakers per recording."""
         with torch.no_grad():
-            output, _ = model.memory(self.encode(model))
+            output = self.remember(model, self.encode(model))
         return self.score(output, config if config is not None else TurnConfig())
 
     def score(self, output: MemoryOutput, config: TurnConfig) -> dict[str, float]:
         """The same from activity already computed."""
         activity, count = output.activity.numpy(), output.count.numpy()
         hypothesis = {uri: turns_of(activity[i], count[i], config) for i, uri in enumerate(self.reference)}
-        result = score(self.reference, hypothesis)
-        pooled = result.pooled
-        parts = (pooled.error_s, pooled.miss_s, pooled.false_alarm_s, pooled.confusion_s, result.merged.error_s)
-        occupied = np.concatenate([np.zeros_like(count[:, :1]), count], axis=1) > 0
-        born = (occupied[:, 1:] & ~occupied[:, :-1]).sum()
-        speakers = sum(file.num_reference_speakers for file in result.files)
-        rates = [100 * seconds / pooled.speech_s for seconds in parts]
-        found = sum(min(file.num_reference_speakers, file.num_hypothesis_speakers) for file in result.files)
-        others = [result.mean_count_error, 100 * found / speakers, float(born - speakers) / len(activity)]
-        return dict(zip(self.FIGURES, [*rates, *others], strict=True))
+        return figures_of(self.reference, hypothesis, list(count))
+
+    def remember(self, model: Model, h: Tensor) -> MemoryOutput:
+        """What the model's memory makes of `encode`."""
+        return model.memory(h)[0]
 
 
-def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig) -> list[Turn]:
-    """Turns of a whole recording."""
+def figures_of(
+    reference: Recordings, hypothesis: Recordings, count: Sequence[np.ndarray], uem: Regions | None = None
+) -> dict[str, float]:
+    """`DevelopmentSet.FIGURES` of turns, and of the memory's `count [frames, slots]` of each recording."""
+    result = score(reference, hypothesis, uem)
+    pooled = result.pooled
+    parts = (pooled.error_s, pooled.miss_s, pooled.false_alarm_s, pooled.confusion_s, result.merged.error_s)
+    occupied = [np.concatenate([np.zeros_like(each[:1]), each]) > 0 for each in count]
+    born = sum(int((each[1:] & ~each[:-1]).sum()) for each in occupied)
+    speakers = sum(file.num_reference_speakers for file in result.files)
+    rates = [100 * seconds / pooled.speech_s for seconds in parts]
+    found = sum(min(file.num_reference_speakers, file.num_hypothesis_speakers) for file in result.files)
+    others = [result.mean_count_error, 100 * found / speakers, float(born - speakers) / len(count)]
+    return dict(zip(DevelopmentSet.FIGURES, [*rates, *others], strict=True))
+
+
+def turns_of(activity: np.ndarray, count: np.ndarray, config: TurnConfig, num_samples: int | None = None) -> list[Turn]:
+    """Turns of a whole recording of `num_samples`, whole frames unless given."""
     events, state = step(config, init_state(activity.shape[1]), activity, count)
-    events += finish(config, state, frames_to_samples(len(activity)))
+    events += finish(config, state, frames_to_samples(len(activity)) if num_samples is None else num_samples)
     return [event for event in events if isinstance(event, Turn)]

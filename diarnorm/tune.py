@@ -7,13 +7,14 @@ each of its own parameters; turns cost next to nothing.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from diarnorm.checkpoint import Checkpoint
 from diarnorm.develop import DevelopmentSet
-from diarnorm.memory import MemoryConfig, MemoryOutput
+from diarnorm.devrecordings import RecordedSet
+from diarnorm.memory import MemoryConfig
 from diarnorm.model import Model
 from diarnorm.turns import TurnConfig
 
@@ -55,9 +56,9 @@ class Trial:
 class Tuner:
     """Coordinate descent over the two grids."""
 
-    def __init__(self, checkpoint: Checkpoint, development: DevelopmentSet) -> None:
+    def __init__(self, checkpoint: Checkpoint, development: DevelopmentSet | RecordedSet) -> None:
         self.model, self.development = checkpoint.model.eval(), development
-        self.h: Tensor = development.encode(self.model)
+        self.h: Any = development.encode(self.model)
         self._remember = lru_cache(maxsize=4)(self._run_memory)
         self.best = self._try(self.model.config.memory, checkpoint.turns)
 
@@ -92,10 +93,10 @@ class Tuner:
         return Trial(memory, turns, self.development.score(self._remember(memory), turns))
 
     @torch.no_grad()
-    def _run_memory(self, memory: MemoryConfig) -> MemoryOutput:
+    def _run_memory(self, memory: MemoryConfig) -> Any:
         own = self.model.memory.config
         self.model.memory.config = memory
         try:
-            return self.model.memory(self.h)[0]
+            return self.development.remember(self.model, self.h)
         finally:
             self.model.memory.config = own

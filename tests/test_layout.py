@@ -32,6 +32,7 @@ LEVELS = [
     | {
         "comparison",
         "corpus",
+        "devrecordings",
         "evalconfig",
         "evalprogress",
         "evaluation",
