@@ -5,12 +5,9 @@ from copy import deepcopy
 
 import torch
 
-from diarnorm.losses import Batch, LossConfig, SpeakerHeads, training_losses
+from diarnorm.losses import SLOT_LOSSES, Batch, LossConfig, SpeakerHeads, training_losses
 from diarnorm.model import Model
 from diarnorm.norms import BatchNorm
-
-LOSSES = ("births", "own", "speech")
-"""Those that mean something on voices never trained on."""
 
 
 def has_batch_norm(model: Model) -> bool:
@@ -43,7 +40,8 @@ def _loss(
     for number, batch in enumerate(batches):
         generator = torch.Generator().manual_seed(number)
         losses = training_losses(model, heads, batch, config, chunk=chunk, free_running=False, generator=generator)
-        total += sum(losses[name].item() for name in LOSSES)
+        names = (*SLOT_LOSSES[model.config.memory.kind], "speech")  # those that mean something on other voices
+        total += sum(losses[name].item() for name in names)
     return round(total / len(batches), 4)
 
 

@@ -9,6 +9,8 @@ cumulative sums, so every frame is decoded in parallel. Where the weights come f
 - *own decisions*: the same, but once a speaker is in, the model's own first-pass decisions feed the prototypes.
 - *rollout*: the memory runs freely, as it does when streaming, except that nobody is dropped; each slot is then given
   to the speaker that founded it. Slots founded by no speaker, or by one who already had a slot, must stay silent.
+
+A model without memory has one loss in place of these: its outputs against the speakers in the order that fits best.
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +23,10 @@ from torch.nn import functional as F
 
 from diarnorm.memory import SpeakerMemory, exclusive, prototypes
 from diarnorm.model import Model
+from diarnorm.outputs import FixedOutputs, in_best_order
+
+SLOT_LOSSES = {"prototypes": ("births", "own"), "none": ("outputs",)}
+"""Losses of the slots by `model.memory.kind`."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,19 @@ class LossConfig:
     """Nobody / one / several speak, from the encoder alone."""
     phantom: float = 0.3
     """Slots that belong to no speaker, or twice to one."""
+    newcomer: float = 1.0
+    """The newcomer's token, where any slot has 1."""
     speaker: float = 0.1
     """Classification of training speakers from the embedding."""
     teacher: float = 1.0
     """Cosine distance to the teacher's embedding, where there is one."""
     margin: float = 0.1
     scale: float = 20.0
+    contrastive: float = 0.0
+    """Frames of one voice must be more alike than those of others in the batch; 0 draws and computes nothing."""
+    temperature: float = 0.1
+    contrastive_frames: int = 512
+    """Frames of one batch that are compared, drawn anew each time."""
     no_delay: float = 0.33
     """Share of speakers who enter the memory at once."""
     delay_frames: float = 15.0
@@ -100,6 +113,19 @@ def slot_loss(logits: Float[Tensor, "batch frames slots_and_newcomer"], targets:
     return (loss * targets.importance).sum() / (logits.shape[0] * logits.shape[1])
 
 
+def contrastive_loss(
+    embedding: Float[Tensor, "rows embedding"], labels: Int[Tensor, " rows"], temperature: float
+) -> Tensor:
+    """Supervised contrastive loss (P. Khosla et al., 2020, L_out) of unit-norm embeddings: how probable the others of a
+    row's label are among all others; mean over rows, 0 for one whose label is nobody else's."""
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    with torch.autocast(embedding.device.type, enabled=False):
+        similarity = embedding @ embedding.T / temperature
+    log_share = similarity.masked_fill(itself, torch.finfo(similarity.dtype).min).log_softmax(dim=-1)
+    alike = (labels[:, None] == labels) & ~itself
+    return -((log_share * alike).sum(dim=-1) / alike.sum(dim=-1).clamp(min=1)).mean()
+
+
 def decode(
     memory: SpeakerMemory,
     h: Float[Tensor, "batch frames dim"],
@@ -126,7 +152,7 @@ def delayed_births(
     delay = torch.empty(batch, 1, speakers).exponential_(1.0 / config.delay_frames, generator=generator)
     delay = torch.where(torch.rand(batch, 1, speakers, generator=generator) < config.no_delay, 0.0, delay)
     weight = alone * (alone.cumsum(dim=1) > delay.to(alone.device))
-    return with_newcomer(weight, activity)
+    return with_newcomer(weight, activity, config)
 
 
 def own_decisions(
@@ -137,14 +163,14 @@ def own_decisions(
     weight = torch.where(weight >= floor, weight, 0.0)
     collected = births.weight.cumsum(dim=1)
     weight = torch.where(collected <= config.seed_frames, births.weight, weight * (collected > 0))
-    return with_newcomer(weight, activity)
+    return with_newcomer(weight, activity, config)
 
 
-def with_newcomer(weight: Tensor, activity: Tensor) -> SlotTargets:
+def with_newcomer(weight: Tensor, activity: Tensor, config: LossConfig) -> SlotTargets:
     """Each speaker in the slot of that number once occupied; for the newcomer's token, anyone active elsewhere."""
     occupied = (weight.cumsum(dim=1) - weight) > 0
     outside = (activity * ~occupied).amax(dim=-1, keepdim=True)
-    importance = torch.cat([occupied.float(), torch.ones_like(outside)], dim=-1)
+    importance = torch.cat([occupied.float(), torch.full_like(outside, config.newcomer)], dim=-1)
     return SlotTargets(weight, torch.cat([activity, outside], dim=-1), importance)
 
 
@@ -164,7 +190,7 @@ def rollout(
     placed = torch.einsum("bts,bsk->btk", occupied.float(), owner) > 0
     outside = (activity * ~placed).amax(dim=-1, keepdim=True)
     counts = torch.where(owner.sum(dim=-1) > 0, 1.0, config.phantom)[:, None, :]
-    importance = torch.cat([occupied * counts, torch.ones_like(outside)], dim=-1)
+    importance = torch.cat([occupied * counts, torch.full_like(outside, config.newcomer)], dim=-1)
     return SlotTargets(weight, torch.cat([target, outside], dim=-1), importance)
 
 
@@ -200,20 +226,38 @@ def training_losses(
     frames = batch.activity.shape[1] // chunk * chunk
     activity = batch.activity[:, :frames]
     h, _ = model.encoder(mel[:, : frames * 8], chunk=chunk)
+    if isinstance(model.memory, FixedOutputs):
+        logits = model.memory.logits(h)
+        loss = F.binary_cross_entropy_with_logits(logits, in_best_order(logits, activity), reduction="none")
+        losses = {"outputs": loss.sum(dim=-1).mean()}
+    else:
+        losses = _memory_losses(model.memory, h, activity, config, free_running=free_running, generator=generator)
+    num_active = (activity >= 0.5).sum(dim=-1).clamp(max=2)
+    losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).float().flatten(0, 1), num_active.flatten())
+    losses |= _embedding_losses(model, heads, h, batch, config, teacher, generator)
+    return losses
+
+
+def _memory_losses(
+    memory: SpeakerMemory,
+    h: Tensor,
+    activity: Tensor,
+    config: LossConfig,
+    *,
+    free_running: bool,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
     births = delayed_births(activity, config, generator)
     if free_running:
-        second = rollout(model.memory, h, activity, config)
+        second = rollout(memory, h, activity, config)
     else:
         with torch.no_grad():
-            logits = decode(model.memory, h, births.weight)
-        second = own_decisions(logits, births, activity, model.memory.config.floor, config)
+            logits = decode(memory, h, births.weight)
+        second = own_decisions(logits, births, activity, memory.config.floor, config)
     losses = {}
     for name, targets in (("births", births), ("own", second)):
         some = _some_frames(h, config.decoded, generator)
-        losses[name] = slot_loss(decode(model.memory, h, targets.weight, some), targets.at(some))
-    num_active = (activity >= 0.5).sum(dim=-1).clamp(max=2)
-    losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).float().flatten(0, 1), num_active.flatten())
-    losses |= _embedding_losses(model, heads, h, batch, config, teacher)
+        losses[name] = slot_loss(decode(memory, h, targets.weight, some), targets.at(some))
     return losses
 
 
@@ -225,7 +269,13 @@ def _some_frames(h: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
 
 def _embedding_losses(
-    model: Model, heads: SpeakerHeads, h: Tensor, batch: Batch, config: LossConfig, teacher: Tensor | None
+    model: Model,
+    heads: SpeakerHeads,
+    h: Tensor,
+    batch: Batch,
+    config: LossConfig,
+    teacher: Tensor | None,
+    generator: torch.Generator,
 ) -> dict[str, Tensor]:
     alone = exclusive(batch.activity[:, : h.shape[1]])
     share, speaker = alone.max(dim=-1)
@@ -237,5 +287,9 @@ def _embedding_losses(
     if teacher is not None:
         source = batch.source[:, : h.shape[1]][rows]
         targets = teacher[source.clamp(min=0)].float() * (source >= 0)[:, None]
-    losses = heads(model.memory.embedding(h[rows]).float(), labels, targets, config)
+    embedding = model.memory.embedding(h[rows]).float()
+    losses = heads(embedding, labels, targets, config)
+    if config.contrastive > 0:
+        some = torch.randperm(len(labels), generator=generator)[: config.contrastive_frames].to(labels.device)
+        losses["contrastive"] = contrastive_loss(embedding[some], labels[some], config.temperature)
     return {name: getattr(config, name) * loss for name, loss in losses.items()}

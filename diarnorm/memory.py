@@ -21,12 +21,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 HIDDEN_LOGIT = -30.0
+KINDS = ("prototypes", "none")
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """Size of the decoder and rules of the memory."""
+    """Size of the decoder and rules of the memory. `kind`: `prototypes`, or `none` for `diarnorm.outputs`."""
 
+    kind: str = "prototypes"
     embedding_dim: int = 64
     dim: int = 96
     num_layers: int = 2
@@ -44,6 +46,10 @@ class MemoryConfig:
     """Collected frames after which an occupant is a speaker."""
     drop_frames: int = 25
     """Frames without contribution after which an unconfirmed occupant is dropped."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"model.memory.kind={self.kind} is not known: choose one of {', '.join(KINDS)}")
 
 
 class MemoryState(NamedTuple):
@@ -89,8 +95,17 @@ class SlotLayer(nn.Module):
         return z_NSD + self.dropout(self.ff(self.norm_ff(z_NSD)))
 
 
-class SlotDecoder(nn.Module):
-    """One logit per slot from the frame, its embedding, and the prototypes. Has no memory of its own."""
+class Decoder(nn.Module):
+    """Gives a logit per slot; see `SlotDecoder.forward`. Has no memory of its own."""
+
+    from_frame: nn.Module
+    """What needs the frame alone, done for all frames at once."""
+    head: nn.Module
+    """What gives the logits."""
+
+
+class SlotDecoder(Decoder):
+    """One logit per slot from the frame, its embedding, and the prototypes."""
 
     def __init__(self, dim: int, config: MemoryConfig) -> None:
         super().__init__()
@@ -135,7 +150,7 @@ class SpeakerMemory(nn.Module):
         super().__init__()
         self.config = config if config is not None else MemoryConfig()
         self.embed = nn.Linear(dim, self.config.embedding_dim)
-        self.decoder = SlotDecoder(dim, self.config)
+        self.decoder: Decoder = SlotDecoder(dim, self.config)
 
     def init_state(self, batch_size: int, num_slots: int | None = None) -> MemoryState:
         """Every slot free. `num_slots` speakers at most; by default as configured."""
@@ -174,8 +189,12 @@ class SpeakerMemory(nn.Module):
         activity, count, weight = placed.unbind(0)
         return MemoryOutput(activity, count, weight, overflow[0, ..., 0]), state
 
+    def newcomers(self, count: Float[Tensor, "*rows slots"]) -> Bool[Tensor, "*rows slots"]:
+        """The slots in which somebody new may appear."""
+        return first_free(count)
+
     def _step(self, e: Tensor, context: Tensor, here: Tensor, state: MemoryState) -> tuple[Tensor, Tensor, MemoryState]:
-        newcomer = first_free(state.count)
+        newcomer = self.newcomers(state.count)
         prototype = F.normalize(state.total, dim=-1)
         activity = self.decoder(context, e, prototype, state.count, newcomer).sigmoid() * here[:, None]
         threshold = torch.where(newcomer, self.config.birth, self.config.floor)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from diarnorm.conformer import Encoder, EncoderConfig, EncoderState
 from diarnorm.fbank import Fbank, FbankState
 from diarnorm.frontend import FrontEnd, FrontEndConfig, FrontEndState
-from diarnorm.memory import MemoryConfig, MemoryOutput, MemoryState, SpeakerMemory
+from diarnorm.memory import MemoryConfig, MemoryOutput, MemoryState
+from diarnorm.outputs import make_memory
 from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, MELS_PER_FRAME
 
 
@@ -41,7 +42,7 @@ class Model(nn.Module):
         self.fbank = Fbank()
         self.frontend = FrontEnd(self.config.frontend)
         self.encoder = Encoder(self.config.encoder)
-        self.memory = SpeakerMemory(self.config.encoder.dim, self.config.memory)
+        self.memory = make_memory(self.config.encoder.dim, self.config.memory)
         self.speech_head = nn.Linear(self.config.encoder.dim, 3)
         """Nobody, one, several speak: supervises the encoder in training."""
 

@@ -1,8 +1,9 @@
 """Gradient of one step: of several batches, in several processes, in mixed precision, as if it were of one batch.
 
 Each loss is a mean over frames or rows. A batch counts by its share of those of the whole step, so sums of gradients
-over batches and processes are the gradient of one large batch. (BatchNorm alone knows which batch a frame is in:
-its statistics are those of a batch, over all processes.)
+over batches and processes are the gradient of one large batch. (Two know which batch a frame is in: BatchNorm, whose
+statistics are those of a batch, over all processes; and the contrastive loss, which compares the frames of one batch in
+one process.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from diarnorm.distributed import num_processes, rank, sum_gradients, sum_over_processes
-from diarnorm.losses import Batch, SpeakerHeads, training_losses
+from diarnorm.losses import SLOT_LOSSES, Batch, SpeakerHeads, training_losses
 from diarnorm.memory import exclusive
 from diarnorm.model import Model
 from diarnorm.runconfig import RunConfig
@@ -53,7 +54,7 @@ def add_gradients(
     Parameters have no gradient before. Every process sees its rows of the same batches.
     """
     drawn = draw(config, step)
-    shares = loss_shares(batches, drawn.chunk, teacher)
+    shares = loss_shares(batches, config, drawn.chunk, teacher)
     sums: dict[str, Tensor] = {}
     for number, (batch, share) in enumerate(zip(batches, shares, strict=True)):
         losses = batch_losses(model, heads, batch, config, drawn, step=step, number=number, teacher=teacher)
@@ -64,7 +65,7 @@ def add_gradients(
             sums[name] = sums[name] + loss.detach() if name in sums else loss.detach()
     values = _over_processes(sums, shares[0])
     sum_gradients([*model.parameters(), *heads.parameters()])
-    if drawn.rolled:
+    if drawn.rolled and "own" in values:
         values["rolled"] = values.pop("own")
     return values
 
@@ -98,11 +99,13 @@ def batch_losses(
         )
 
 
-def loss_shares(batches: Sequence[Batch], chunk: int, teacher: Tensor | None) -> list[Mapping[str, Tensor] | None]:
+def loss_shares(
+    batches: Sequence[Batch], config: RunConfig, chunk: int, teacher: Tensor | None
+) -> list[Mapping[str, Tensor] | None]:
     """How much of the step's frames or rows each loss of each batch is a mean over; None stands for all of them."""
     if len(batches) == 1 and num_processes() == 1:
         return [None]
-    counts = [loss_counts(batch, chunk, teacher) for batch in batches]
+    counts = [loss_counts(batch, config, chunk, teacher) for batch in batches]
     totals = sum_over_processes(torch.stack([torch.stack(list(count.values())) for count in counts]).sum(dim=0))
     return [
         {name: number / total.clamp(min=1) for (name, number), total in zip(count.items(), totals, strict=True)}
@@ -110,16 +113,19 @@ def loss_shares(batches: Sequence[Batch], chunk: int, teacher: Tensor | None) ->
     ]
 
 
-def loss_counts(batch: Batch, chunk: int, teacher: Tensor | None) -> dict[str, Tensor]:
+def loss_counts(batch: Batch, config: RunConfig, chunk: int, teacher: Tensor | None) -> dict[str, Tensor]:
     """Over how many frames or rows `training_losses` averages each loss of a batch; known from the labels alone."""
     frames = batch.activity.shape[1] // chunk * chunk
     activity, source = batch.activity[:, :frames], batch.source[:, :frames]
     rows = exclusive(activity).amax(dim=-1) >= 0.9
     all_frames = activity.new_tensor(float(activity.shape[0] * frames))
-    counts = {"births": all_frames, "own": all_frames, "speech": all_frames, "speaker": rows.sum().to(activity)}
+    counts: dict[str, Tensor] = dict.fromkeys((*SLOT_LOSSES[config.model.memory.kind], "speech"), all_frames)
+    counts["speaker"] = rows.sum().to(activity)
     if teacher is not None:
         known = rows & (source >= 0) & (teacher[source.clamp(min=0)].abs().sum(dim=-1) > 0)
         counts["teacher"] = known.sum().to(activity)
+    if config.loss.contrastive > 0:
+        counts["contrastive"] = counts["speaker"].clamp(max=config.loss.contrastive_frames)
     return counts
 
 

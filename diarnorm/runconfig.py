@@ -13,6 +13,8 @@ from diarnorm.timebase import frames_to_seconds
 
 OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = ("fp32", "bf16")
+OF_THE_MEMORY = ("phantom", "newcomer", "no_delay", "delay_frames", "seed_frames", "decoded")
+"""Keys of `loss` that mean nothing without a memory."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ class RunConfig:
         self._check_loss()
         self._check_train()
         self._check_data()
+        if self.model.memory.kind == "none":
+            self._check_without_memory()
 
     def _check_model(self) -> None:
         encoder, memory = self.model.encoder, self.model.memory
@@ -113,12 +117,13 @@ class RunConfig:
 
     def _check_loss(self) -> None:
         for name, value in asdict(self.loss).items():
-            if name in ("scale", "delay_frames"):
+            if name in ("scale", "delay_frames", "temperature"):
                 check_range(f"loss.{name}", value, above=0)
             elif isinstance(value, int | float):
                 check_range(f"loss.{name}", value, low=0)
         check_range("loss.no_delay", self.loss.no_delay, low=0, high=1)
         check_range("loss.decoded", self.loss.decoded, above=0, high=1)
+        check_range("loss.contrastive_frames", self.loss.contrastive_frames, low=2)
 
     def _check_train(self) -> None:
         t = self.train
@@ -171,6 +176,17 @@ class RunConfig:
             )
         for name in ("dev_duration_s", "tune_duration_s"):
             check_range(f"train.{name}", getattr(self.train, name), low=1)
+
+    def _check_without_memory(self) -> None:
+        for name in OF_THE_MEMORY:
+            value, default = getattr(self.loss, name), getattr(LossConfig(), name)
+            if value != default:
+                raise ValueError(
+                    f"loss.{name}={value} is for a speaker memory, and model.memory.kind=none has none: leave it out"
+                )
+        for number, stage in enumerate(self.data.stages):
+            why = f", data.stages[{number}].max_speakers, since model.memory.kind=none has an output for each speaker"
+            check_range("model.memory.num_slots", self.model.memory.num_slots, low=stage.max_speakers, why=why)
 
 
 def most_speakers(stage: CurriculumStage) -> int:

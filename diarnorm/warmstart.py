@@ -15,7 +15,7 @@ from diarnorm.modelfile import check_norm, read_header
 UNFINISHED, FINISHED = "ema.safetensors", "model.safetensors"
 """Averaged weights of a run that goes on, and the model that it ends with."""
 FREE = {"dropout", "left_context", "num_slots", "cap_frames", "floor", "birth", "confirm_frames", "drop_frames"}
-"""Keys of `ModelConfig` that may differ: the weights do not depend on them."""
+"""Keys of `ModelConfig` that may differ: the weights of a model with a memory do not depend on them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def find_ancestor(source: str | Path, config: ModelConfig) -> Ancestor:
     facts = read_header(path).facts
     check_norm(path, facts, config.encoder.norm)
     there, here = asdict(from_plain(ModelConfig, facts["model"])), asdict(config)
-    changed = differences(there, here, FREE)
+    changed = differences(there, here, FREE if config.memory.kind != "none" else FREE - {"num_slots"})
     if changed:
         raise ValueError(f"train.init_from={path} is of another architecture: {', '.join(changed)}; set them as there")
     record = facts["training"]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from diarnorm.losses import (
     LossConfig,
     SlotTargets,
     SpeakerHeads,
+    contrastive_loss,
     decode,
     delayed_births,
     own_decisions,
@@ -256,6 +258,39 @@ def test_margin_softmax_by_hand() -> None:
     assert heads(e, labels, None, config)["speaker"].item() == pytest.approx(sum(terms) / 5, rel=1e-5)
 
 
+def contrast_by_hand(e: Tensor, labels: list[int], temperature: float) -> float:
+    """The loss row by row: mean over the others of a label of how probable each is among all others."""
+    total = 0.0
+    for i, own in enumerate(labels):
+        others = [j for j in range(len(labels)) if j != i]
+        scores = {j: math.exp((e[i] @ e[j]).item() / temperature) for j in others}
+        shares = [math.log(scores[j] / sum(scores.values())) for j in others if labels[j] == own]
+        total -= sum(shares) / len(shares) if shares else 0.0
+    return total / len(labels)
+
+
+def test_contrastive_loss_by_hand() -> None:
+    e, labels = F.normalize(noise(7, 4), dim=-1), [0, 1, 0, 2, 1, 0, 5]  # 2 and 5 are alone
+    for temperature in (0.1, 0.5):
+        found = contrastive_loss(e, torch.tensor(labels), temperature).item()
+        assert found == pytest.approx(contrast_by_hand(e, labels, temperature), rel=1e-5)
+
+
+@pytest.mark.parametrize("labels", [[3], [3, 4], [3, 3]])
+def test_contrastive_loss_of_next_to_nothing_has_finite_gradients(labels: list[int]) -> None:
+    e = noise(len(labels), 4).requires_grad_()
+    contrastive_loss(F.normalize(e, dim=-1), torch.tensor(labels), 0.1).backward()
+    assert e.grad is not None
+    assert e.grad.isfinite().all()
+
+
+def test_contrastive_loss_stays_float32_under_autocast() -> None:
+    e, labels = F.normalize(noise(40, 8), dim=-1), torch.arange(40) % 5
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = contrastive_loss(e, labels, 0.1)
+    assert torch.equal(narrow, contrastive_loss(e, labels, 0.1))
+
+
 def test_teacher_rows_of_zeros_say_nothing() -> None:
     heads, e = SpeakerHeads(4, 3, teacher_dim=6), F.normalize(noise(3, 4), dim=-1)
     assert heads.teacher is not None
@@ -276,14 +311,16 @@ def make_batch(num_frames: int = 26) -> Batch:
     return Batch(9 + 2 * noise(2, 8 * num_frames, 80), activity, classes, source)
 
 
-def all_losses(*, free_running: bool, seed: int = 0, batch: Batch | None = None) -> tuple[dict, torch.nn.Module]:
+def all_losses(
+    *, free_running: bool, seed: int = 0, batch: Batch | None = None, config: LossConfig | None = None
+) -> tuple[dict, torch.nn.Module]:
     torch.manual_seed(0)
     model, heads = make_model().train(), SpeakerHeads(8, 5, teacher_dim=6)
     found = training_losses(
         model,
         heads,
         make_batch() if batch is None else batch,
-        LossConfig(),
+        LossConfig() if config is None else config,
         chunk=4,
         free_running=free_running,
         generator=generator(seed),
@@ -308,6 +345,62 @@ def test_losses_are_a_function_of_the_generator() -> None:
     (first, _), (second, _), (other, _) = (all_losses(free_running=False, seed=s) for s in (1, 1, 2))
     assert {k: v.item() for k, v in first.items()} == {k: v.item() for k, v in second.items()}
     assert first["births"] != other["births"]
+
+
+PINNED = {
+    False: {"births": 0.9620109, "own": 0.8289208, "speech": 0.665515, "speaker": 0.7620623, "teacher": 0.5234115},
+    True: {"births": 0.9620109, "own": 0.922749, "speech": 0.665515, "speaker": 0.7620623, "teacher": 0.5234115},
+}
+"""Losses under default options, so that a run that goes on with a newer version learns the same from the same draws."""
+
+
+@pytest.mark.parametrize("free_running", PINNED)
+def test_default_options_give_the_losses_that_they_always_gave(free_running: bool) -> None:
+    found, _ = all_losses(free_running=free_running)
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(PINNED[free_running], rel=2e-5)
+
+
+@pytest.mark.parametrize("free_running", [False, True])
+def test_default_options_draw_what_they_always_drew(free_running: bool) -> None:
+    """Delays and who has none, then the frames that are decoded for either loss; nothing else."""
+    drawn, expected = generator(7), generator(7)
+    model, heads = make_model().train(), SpeakerHeads(8, 5)
+    training_losses(model, heads, make_batch(), LossConfig(), chunk=4, free_running=free_running, generator=drawn)
+    torch.empty(2, 1, 2).exponential_(1 / 15.0, generator=expected)
+    torch.rand(2, 1, 2, generator=expected)
+    for _ in range(2):
+        torch.randperm(24, generator=expected)
+    assert torch.equal(drawn.get_state(), expected.get_state())
+
+
+def test_contrastive_frames_are_drawn_last() -> None:
+    """All other losses stay as they are without it; it is that of the frames drawn, by its weight."""
+    plain, _ = all_losses(free_running=False)
+    config = LossConfig(contrastive=0.3, temperature=0.2, contrastive_frames=1000)
+    found, _ = all_losses(free_running=False, config=config)
+    assert {name: value for name, value in found.items() if name != "contrastive"} == plain
+    batch = make_batch()
+    with torch.no_grad():
+        torch.manual_seed(0)
+        model = make_model().train()
+        mel, _ = model.frontend(batch.mel.float())
+        h, _ = model.encoder(mel[:, : 24 * 8], chunk=4)
+    rows = [(row, t, int(batch.activity[row, t].argmax())) for row in range(2) for t in range(24)]
+    rows = [(row, t, who) for row, t, who in rows if batch.activity[row, t].sum() == 1]
+    e = torch.stack([model.memory.embedding(h[row, t]) for row, t, _ in rows])
+    labels = [int(batch.speaker_class[row, who]) for row, _, who in rows]
+    assert found["contrastive"].item() == pytest.approx(0.3 * contrast_by_hand(e, labels, 0.2), rel=1e-4)
+    few, _ = all_losses(free_running=False, config=replace(config, contrastive_frames=5))
+    assert few["contrastive"] != found["contrastive"]
+
+
+def test_the_newcomers_token_has_a_weight() -> None:
+    activity = tracks("##.#..", ".###+.")
+    plain = delayed_births(activity, AT_ONCE, generator())
+    heavy = delayed_births(activity, replace(AT_ONCE, newcomer=3.0), generator())
+    assert_targets(heavy, plain.weight, plain.target, plain.importance * torch.tensor([1.0, 1.0, 3.0]))
+    rolled = rolled_out(tracks("####", "...."), tracks("#..."), LossConfig(newcomer=2.0))
+    assert torch.equal(rolled.importance[..., -1], torch.full((1, 4), 2.0))
 
 
 def test_a_batch_without_speech_trains() -> None:

@@ -87,7 +87,7 @@ def test_accumulated_batches_give_the_gradient_of_a_large_one(corpus: Path, norm
     config = run_of(corpus, norm, accumulate=3)
     batches = next(RunData(config).steps(0))
     assert len(batches) == 3
-    shares = [share["speaker"].item() for share in loss_shares(batches, 5, None) if share is not None]
+    shares = [share["speaker"].item() for share in loss_shares(batches, config, 5, None) if share is not None]
     assert len(set(shares)) == 3  # not one third each
     whole = Batch(*(torch.cat(rows) for rows in zip(*batches, strict=True)))
     expected = gradients(replace(config, train=replace(config.train, accumulate=1)), [whole])
@@ -122,7 +122,7 @@ def test_counts_are_those_of_the_losses(corpus: Path) -> None:
     config = run_of(corpus)
     (batch,) = next(RunData(config).steps(0))
     frames = batch.activity.shape[1] // 7 * 7
-    counts = loss_counts(batch, 7, torch.ones(1000, 2))
+    counts = loss_counts(batch, config, 7, torch.ones(1000, 2))
     assert counts["births"] == counts["own"] == counts["speech"] == 4 * frames
     alone = [
         (row, t)
@@ -134,12 +134,43 @@ def test_counts_are_those_of_the_losses(corpus: Path) -> None:
     assert counts["teacher"] == sum(bool(batch.source[row, t] >= 0) for row, t in alone)
 
 
+def test_counts_of_other_losses(corpus: Path) -> None:
+    config = run_of(corpus)
+    (batch,) = next(RunData(config).steps(0))
+    plain = loss_counts(batch, config, 7, None)
+    contrasted = replace(config, loss=replace(PLAIN, contrastive=0.1, contrastive_frames=6))
+    assert loss_counts(batch, contrasted, 7, None) == plain | {"contrastive": torch.tensor(6.0)}
+    memory = replace(config.model.memory, kind="none")
+    without = replace(config, model=replace(config.model, memory=memory), loss=LossConfig())
+    found = loss_counts(batch, without, 7, None)
+    assert found.keys() == {"outputs", "speech", "speaker"}
+    assert found["outputs"] == plain["births"]
+
+
+def test_accumulated_batches_without_memory_give_the_gradient_of_a_large_one(corpus: Path) -> None:
+    plain = run_of(corpus, accumulate=3)
+    memory = replace(plain.model.memory, kind="none")
+    config = replace(plain, model=replace(plain.model, memory=memory), loss=LossConfig())
+    batches = next(RunData(config).steps(0))
+    whole = Batch(*(torch.cat(rows) for rows in zip(*batches, strict=True)))
+    expected = gradients(replace(config, train=replace(config.train, accumulate=1)), [whole])
+    assert "loss outputs" in expected
+    assert_close(gradients(config, batches), expected)
+
+
+def test_accumulated_batches_have_a_contrastive_loss_each(corpus: Path) -> None:
+    config = replace(run_of(corpus, accumulate=2), loss=replace(PLAIN, contrastive=0.2, contrastive_frames=9))
+    found = gradients(config)
+    assert 0 < found["loss contrastive"] < 2
+    assert found.keys() == gradients(run_of(corpus, accumulate=2)).keys() | {"loss contrastive"}
+
+
 def test_one_batch_alone_is_not_touched(corpus: Path) -> None:
     config = run_of(corpus)
     data = RunData(config)
     model, heads, teacher = parts(config, data)
     (batch,) = next(data.steps(0))
-    assert loss_shares([batch], 5, teacher) == [None]
+    assert loss_shares([batch], config, 5, teacher) == [None]
     generator = torch.Generator().manual_seed(mix(config.train.seed, 0, objective.BATCH))
     losses = training_losses(
         model, heads, batch, PLAIN, chunk=5, free_running=False, generator=generator, teacher=teacher

@@ -62,6 +62,18 @@ def test_a_row_cut_short_is_written_again(tmp_path: Path, cut: int) -> None:
     assert path.read_bytes() == whole
 
 
+def test_a_run_of_a_version_with_fewer_losses_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"step,hours,births,der\r\n1,0.01,2.5,\r\n2,0.02,2.25,40.5\r\n3,0.03,2.0,\r\n")
+    write(path, 2, 4)
+    found = rows(path)
+    assert list(found[0]) == list(trainlog.COLUMNS)
+    assert [row["step"] for row in found] == list("1234")
+    assert [row["births"] for row in found] == ["2.5", "2.25", "3.0", "4.0"]
+    assert [row["der"] for row in found] == ["", "40.5", "", "31.26"]
+    assert found[1]["contrastive"] == ""
+
+
 def test_lines_come_now_and_then_and_with_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingLog(tmp_path / "log.csv", 50) as log:
         for step in range(1, 51):
