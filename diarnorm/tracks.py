@@ -17,7 +17,7 @@ from diarnorm.speech import Speech
 
 FULL_SCALE = 32_768
 
-PieceSamples = dict[int, Shaped[Tensor, " samples"]]
+PieceSamples = dict[int, Shaped[Tensor, " _"]]
 """Samples of pieces of a plan by their numbers: int16, or white noise."""
 
 
@@ -70,7 +70,7 @@ def dry_track(
     window: tuple[int, int],
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-) -> Float[Tensor, " samples"]:
+) -> Float[Tensor, " track"]:
     """One track within `window`, which may begin before the conversation and end after it."""
     track = torch.zeros(window[1] - window[0], device=device, dtype=dtype)
     pieces = plan.pieces
