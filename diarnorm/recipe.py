@@ -6,6 +6,7 @@ Hydra ends here: below, configuration is dataclasses.
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ SYNTHETIC = "synthetic"
 PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "train.init_from")
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 """Where Hydra is told what not to name a folder after."""
+FIRST_SPEAKS_S = 5.0
+"""How much later than the first process of a machine the others end after a mistake: torchrun stops all at the first
+end, and the first has to say what was wrong."""
 
 USAGE = """usage: diarnorm train [recipe=NAME|FOLDER] [GROUP=OPTION ...] [KEY=VALUE ...] [-m]
 
@@ -44,11 +48,14 @@ def main(argv: Sequence[str]) -> int:
     rest += _name_folders(rest)
     if "WORLD_SIZE" not in os.environ:
         return COMMAND.run(rest, folder, "recipe", folder.name)
-    from diarnorm.distributed import process_group, rank, silent_others
+    from diarnorm.distributed import local_rank, process_group, rank, silent_others
 
     with process_group(), silent_others():
         others = [] if rank() == 0 else ["hydra.output_subdir=null"]  # the first process alone writes
-        return COMMAND.run([*rest, *others], folder, "recipe", folder.name)
+        code = COMMAND.run([*rest, *others], folder, "recipe", folder.name)
+        if code and local_rank() > 0:
+            time.sleep(FIRST_SPEAKS_S)
+        return code
 
 
 def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:

@@ -149,7 +149,8 @@ def test_torchrun_as_a_user_types_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "diarnorm", "train", "recipe=smoke", "norm=batch", "train.num_steps=4", "train.eval_every=2"]
     environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    for words, step in (([], 4), (["hydra.run.dir=runs/smoke/again", "data.stages.0.batch_size=3"], 0)):
+    odd = "data.stages=[{crop_s: 10.0, batch_size: 3, max_speakers: 2, speaker_probabilities: [0.3, 0.7]}]"
+    for words, step in (([], 4), ([odd, "hydra.run.dir=runs/smoke/odd"], 0)):
         done = subprocess.run(
             [*command, *words], cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True
         )
