@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diarnorm.kernels import add_rms_norm, rms_norm
+from diarnorm.kernels.check import check_eps
 
 EPS = 1e-5
 """Added under the square root by every norm."""
@@ -124,8 +125,7 @@ def make_norm(name: str, dim: int, eps: float = EPS) -> nn.Module:
     """
     if name not in NORMS:
         raise ValueError(f"norm={name!r} is not known: choose one of {', '.join(NORMS)}")
-    if not eps > 0:
-        raise ValueError(f"eps={eps} would divide silent frames by zero: give a positive number, usually {EPS}")
+    check_eps(eps)
     return NoNorm() if name == "none" else NORMS[name](dim, eps=eps)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diarnorm.checkpoint import Checkpoint
 from diarnorm.norms import EPS, NORMS, BatchNorm, RMSNorm, make_norm
-from tests.tiny import noise, shake
+from diarnorm.rttm import format_turn
+from diarnorm.stream import Diarizer
+from tests.tiny import make_checkpoint, make_encoder, noise, shake, two_voices
 
 STOCK = {"rms": nn.RMSNorm, "layer": nn.LayerNorm, "batch": nn.BatchNorm1d}
 DIM = 12
@@ -158,17 +162,82 @@ def test_state_dicts_are_interchangeable_with_stock_torch(name: str) -> None:
     assert isinstance(norm, STOCK[name])
 
 
-@pytest.mark.parametrize("eps", [0.0, -1e-5, math.nan])
+@pytest.mark.parametrize("eps", [0.0, -1e-5, math.nan, None])
 @each_norm
-def test_eps_that_protects_nothing_is_refused(name: str, eps: float) -> None:
+def test_eps_that_protects_nothing_is_refused(name: str, eps: Any) -> None:
     with pytest.raises(ValueError, match=rf"eps={eps} .* give a positive number"):
         make_norm(name, DIM, eps)
+
+
+def test_the_eps_that_torch_would_choose_by_dtype_is_refused() -> None:
+    """`torch.nn.RMSNorm` takes None for the smallest step of the dtype, 1.2e-7 to 7.8e-3."""
+    with pytest.raises(ValueError, match="eps=None means another number for every dtype"):
+        RMSNorm(DIM, eps=None)(noise(2, DIM))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", ["rsm", "", "RMS", "False"])
 def test_unknown_names_are_refused_with_the_choices(name: str) -> None:
     with pytest.raises(ValueError, match=rf"norm='{name}' is not known: choose one of rms, layer, batch"):
         make_norm(name, DIM)
+
+
+# ---- compiled -----------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A compiler backend that counts what it is given and runs it as it is."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        self.count += 1
+        return graph.forward
+
+
+@pytest.mark.compile
+@each_norm
+def test_twenty_lengths_compile_at_most_three_times(name: str) -> None:
+    torch.compiler.reset()
+    norm, counting = shaken(name), Counting()
+    compiled = torch.compile(norm, dynamic=True, fullgraph=True, backend=counting)
+    for num_frames in range(1, 21):
+        x = noise(2, num_frames, DIM, seed=num_frames)
+        torch.testing.assert_close(compiled(x), norm(x))
+    assert counting.count <= 3
+
+
+@pytest.mark.compile
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rms", "layer"])
+def test_an_encoder_of_twenty_lengths_compiles_at_most_three_times(name: str) -> None:
+    torch.compiler.reset()
+    counting, encoder = Counting(), make_encoder(name)
+    compiled = torch.compile(encoder, dynamic=True, fullgraph=True, backend=counting)
+    with torch.inference_mode():
+        for num_chunks in range(1, 21):
+            x = noise(1, num_chunks * 4 * 8, 80)
+            torch.testing.assert_close(compiled(x, None, None, chunk=4)[0], encoder(x, None, None, chunk=4)[0])
+    assert 1 <= counting.count <= 3
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["rms", pytest.param("layer", marks=pytest.mark.slow)])
+def test_turns_of_a_compiled_encoder_are_the_same(name: str) -> None:
+    torch.compiler.reset()
+    counting, checkpoint = Counting(), make_checkpoint(name, talkative=True)
+    expected, encoder = rttm(checkpoint), checkpoint.model.encoder
+    assert len(expected) > 10
+    encoder.forward = torch.compile(encoder.forward, dynamic=True, fullgraph=True, backend=counting)
+    assert rttm(checkpoint) == expected
+    assert 1 <= counting.count <= 3
+
+
+def rttm(checkpoint: Checkpoint) -> list[str]:
+    """Lines for two voices."""
+    stream = Diarizer(checkpoint).stream()
+    turns = stream.push(two_voices(8 * 16_000))
+    return [format_turn(turn, "x") for turn in turns + stream.finish()]
 
 
 # ---- what is particular to each ---------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from torch import Tensor
 
 def check_rms_norm(x: Tensor, weight: Tensor, eps: float, mask: Tensor | None, out_dtype: torch.dtype | None) -> None:
     """Raise ValueError, with what was given, what is needed and the nearest fix, unless the arguments fit together."""
-    if not eps > 0:
-        raise ValueError(f"eps={eps} would divide silent frames by zero: give a positive number, usually 1e-5")
+    check_eps(eps)
     if x.ndim == 0 or weight.ndim != 1 or weight.shape[0] != x.shape[-1] or weight.shape[0] == 0:
         raise ValueError(
             f"weight needs one number per feature of x, got weight {list(weight.shape)} for x {list(x.shape)}: "
@@ -21,6 +20,13 @@ def check_rms_norm(x: Tensor, weight: Tensor, eps: float, mask: Tensor | None, o
         _check_mask(x, mask)
     if out_dtype is not None and not out_dtype.is_floating_point:
         raise ValueError(f"out_dtype={out_dtype} cannot hold a normalised value: give a floating-point dtype")
+
+
+def check_eps(eps: float | None) -> None:
+    """Raise ValueError unless `eps` is a positive number. None, which torch takes, means another number per dtype."""
+    if eps is None or not eps > 0:
+        why = "means another number for every dtype" if eps is None else "would divide silent frames by zero"
+        raise ValueError(f"eps={eps} {why}: give a positive number, usually 1e-5")
 
 
 def check_residual(x: Tensor, residual: Tensor) -> None:

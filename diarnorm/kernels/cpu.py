@@ -46,7 +46,7 @@ def rms_norm(
     else:
         try:
             y = kernels.rms_norm(x, weight, eps) if mask is None else kernels.masked_rms_norm(x, weight, eps, mask)
-        except ValueError:
+        except (ValueError, TypeError, RuntimeError):
             check_rms_norm(x, weight, eps, mask, out_dtype)  # says what does not fit
             raise
     return y
@@ -71,7 +71,7 @@ def add_rms_norm(
     kernels = native.load()
     alike = x.dtype is residual.dtype is weight.dtype and x.dtype in operators.DTYPES and out_dtype in (None, x.dtype)
     if alike and kernels is not None:
-        with suppress(ValueError):  # the checks below say what does not fit
+        with suppress(ValueError, TypeError):  # the checks below say what does not fit
             return kernels.add_rms_norm(x, residual, weight, eps, alpha, mask)
     check_rms_norm(x, weight, eps, mask, out_dtype)
     check_residual(x, residual)
@@ -83,7 +83,13 @@ def add_rms_norm(
 
 def _is_simple(x: Tensor, weight: Tensor, eps: float) -> bool:
     """Whether the full check can be left out: with few rows it would be a fifth of the time."""
-    return x.shape[-1:] == weight.shape and x.dtype is weight.dtype and x.dtype in operators.DTYPES and eps > 0
+    return (
+        x.shape[-1:] == weight.shape
+        and x.dtype is weight.dtype
+        and x.dtype in operators.DTYPES
+        and bool(eps)
+        and eps > 0
+    )
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -106,7 +106,7 @@ def add_then_norm(alpha: float) -> Callable[..., Tensor]:
 
 
 @pytest.mark.parametrize(
-    "dim", [1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 80, 127, 128, 129, 144, 256, 257, 769, 3584, 16385]
+    "dim", [1, 2, 3, 7, 31, 32, 33, 63, 64, 65, 80, 96, 128, 129, 144, 255, 256, 257, 769, 1152, 2880, 3584, 16385]
 )
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_sizes(way: str, dim: int, rows: int) -> None:
@@ -365,6 +365,7 @@ def test_a_second_derivative_is_refused(way: str) -> None:
         ({"x": torch.ones(2, DIM, dtype=torch.int64)}, "must be floating point"),
         ({"eps": 0.0}, "eps=0.0 would divide silent frames by zero"),
         ({"eps": math.nan}, "eps=nan would divide silent frames by zero"),
+        ({"eps": None}, "eps=None means another number for every dtype"),
         ({"mask": torch.ones(3, dtype=torch.bool)}, "mask needs one truth value per row"),
         ({"mask": torch.ones(2)}, "mask must be bool"),
     ],

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from diarnorm.kernels import autograd, fused
-from diarnorm.kernels.launch import row_alignment
+from diarnorm.kernels.launch import forward_launch, row_alignment
 from tests.kernels.oracle import EPS, Case, assert_accurate, make_case, run
 
 DIM = 24
@@ -39,10 +39,21 @@ def strided_inputs() -> dict[str, Tensor]:
 INPUTS = strided_inputs()
 
 
+def in_bf16(x: Tensor) -> Tensor:
+    """The numbers in bfloat16, in the same layout."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    memory = torch.zeros(x.storage_offset() + span, dtype=torch.bfloat16)
+    view = memory.as_strided(x.shape, x.stride(), x.storage_offset())
+    memory.copy_(x.as_strided(memory.shape, (1,), 0))
+    return view
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("layout", INPUTS)
-def test_any_layout_of_the_input(layout: str, interpreter: None, guarded: None) -> None:
-    x = INPUTS[layout]
-    case = Case(x, make_case(DIM).weight, make_case(*x.shape, seed=1).dy)
+def test_any_layout_of_the_input(layout: str, dtype: torch.dtype, interpreter: None, guarded: None) -> None:
+    x = INPUTS[layout] if dtype == torch.float32 else in_bf16(INPUTS[layout])
+    assert x.stride() == INPUTS[layout].stride()
+    case = Case(x, make_case(DIM).weight, make_case(*x.shape, seed=1).dy.to(dtype))
     before = x.clone()
     assert_accurate(run(autograd.rms_norm, case), case)
     assert torch.equal(x, before)
@@ -136,6 +147,32 @@ def test_offsets_beyond_31_bits_reach_the_kernel_as_they_are() -> None:
         apart = torch.empty(1).as_strided((3, DIM), (2**31 + 16, 1))
     _, stride = fused._rows(apart, DIM)
     assert stride == 2**31 + 16
+
+
+@pytest.mark.parametrize(
+    ("whole", "dim", "num_rows", "stride"),
+    [((2**23 + 16, 256), 256, 2**23 + 16, 256), ((2, 70_000, 3 * 5120), 5120, 140_000, 3 * 5120)],
+)
+def test_more_elements_than_31_bits_count_are_launched_whole(
+    whole: tuple[int, ...], dim: int, num_rows: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows, in one launch each way, without a copy; a grid that CUDA takes."""
+    launches = []
+    monkeypatch.setattr(fused, "_launch", lambda name, grid, tensors, numbers, *rest: launches.append((grid, numbers)))
+    monkeypatch.setattr(fused, "num_multiprocessors", lambda device: 132)
+    x = torch.empty(whole, dtype=torch.bfloat16, device="meta")[..., :dim]
+    weight = torch.empty(dim, device="meta")
+    assert num_rows * stride > 2**31
+    y, _ = fused.forward(x, None, weight, EPS, 1.0, None, torch.bfloat16)
+    dz, _, dw = fused.backward(y, x, weight, EPS, None)
+    assert dw is not None
+    assert y.shape == dz.shape == x.shape
+    (forward_grid, forward_numbers), (backward_grid, backward_numbers) = launches
+    assert forward_numbers[:2] == (num_rows, stride)
+    assert backward_numbers[:3] == (num_rows, dim, stride)
+    assert forward_grid[0] * forward_launch(dim, 2).rows >= num_rows
+    assert max(forward_grid[0], backward_grid[0]) < 2**31
+    assert forward_grid[1:] == backward_grid[1:] == (1, 1)
 
 
 # ---- nothing is overwritten, gradients land where they belong ----------------------------------------------

@@ -22,7 +22,7 @@ from tests.kernels.oracle import (
     run,
 )
 
-SIZES = (1, 2, 3, 7, 31, 33, 80, 129, 257, 769, 8192, 16385)
+SIZES = (1, 2, 3, 7, 31, 32, 33, 80, 96, 129, 144, 255, 256, 257, 768, 769, 1152, 2880, 3584, 8192, 16385)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
