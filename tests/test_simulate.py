@@ -245,7 +245,8 @@ def test_a_drifting_gain_is_a_slow_sine(speech: Speech) -> None:
 @pytest.mark.parametrize("duration_s", [3.0, 150.0])
 def test_parts_are_the_whole(speech: Speech, duration_s: float) -> None:
     plan = plan_conversation(speech, SimulatorConfig(), [4, 2], duration_s=duration_s, num_speakers=3)
-    plan = channel_of(plan, hum_gain=np.full(5, 0.3, np.float32))
+    swings = {"swing_samples": np.array([20_000, 1_500_000]), "swing_db": np.array([-6.0, 6.0], np.float32)}
+    plan = channel_of(plan, hum_gain=np.full(5, 0.3, np.float32), hum_hz=np.array(60), **swings)
     whole = render([plan], speech).samples[0]
     parts = list(render_parts(plan, speech))
     assert len(parts) == (1 if duration_s < 60 else 3)
