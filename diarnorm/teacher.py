@@ -22,7 +22,7 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
     """Unit-norm embeddings per source (`utterance * num_factors + factor`); rows of zeros where there is none.
 
     `folder` holds `train.npz` for the voices as recorded and, where wanted, `train_0.9.npz` and the like per speed
-    factor, each with `path` and `embedding` `[utterances, dim]`. A path is the utterance's own or the end of it, as
+    factor, `train_p1.15.npz` and the like per warp, each with `path` and `embedding` `[utterances, dim]`. A path is the utterance's own or the end of it, as
     much as tells it from the others; rows for files that are not in `speech` are left out.
 
     Raises:
@@ -30,8 +30,9 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
     """
     index = _by_ending(speech.paths)
     table: Tensor | None = None
-    for factor, (p, q) in enumerate(speech.speed_factors):
-        file = Path(folder) / ("train.npz" if p == q else f"train_{p / q:g}.npz")
+    for factor in range(speech.num_factors):
+        suffix = speech.voice_suffix(factor).removeprefix("x")
+        file = Path(folder) / (f"train_{suffix}.npz" if suffix else "train.npz")
         if not file.exists():
             continue
         with np.load(file) as stored:

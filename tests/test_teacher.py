@@ -9,6 +9,7 @@ import torch
 
 from diarnorm.speech import Speech
 from diarnorm.teacher import load_teacher
+from diarnorm.warps import Warp
 from tests.voices import imagined_speech
 
 PATHS = ("/data/a/s0/0.wav", "/data/a/s0/1.wav", "/data/a/s1/0.wav", "/data/a/s1/only.wav")
@@ -38,6 +39,15 @@ def test_rows_are_those_of_utterance_and_speed(tmp_path: Path, speech: Speech) -
     assert table.dtype == torch.float16
     lengths = table.float().norm(dim=1)
     assert lengths[lengths > 0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_warps_have_files_of_their_own(tmp_path: Path, speech: Speech) -> None:
+    warped = replace(speech, warps=(Warp(pitch=1.15), Warp(tract=0.9)))
+    natural, longer = (save(tmp_path, f"train{name}.npz", ["s1/0.wav", "s0/0.wav"]) for name in ("", "_t0.9"))
+    table = load_teacher(tmp_path, warped).float().numpy().reshape(4, 5, 5)
+    np.testing.assert_allclose(table[[2, 0], 1], natural, atol=1e-3)
+    np.testing.assert_allclose(table[[2, 0], 4], longer, atol=1e-3)
+    assert np.count_nonzero(np.abs(table).sum(axis=-1)) == 4
 
 
 def test_utterances_of_others_are_left_out(tmp_path: Path, speech: Speech) -> None:
