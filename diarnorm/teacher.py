@@ -22,8 +22,9 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
     """Unit-norm embeddings per source (`utterance * num_factors + factor`); rows of zeros where there is none.
 
     `folder` holds `train.npz` for the voices as recorded and, where wanted, `train_0.9.npz` and the like per speed
-    factor, `train_p1.15.npz` and the like per warp, each with `path` and `embedding` `[utterances, dim]`. A path is the utterance's own or the end of it, as
-    much as tells it from the others; rows for files that are not in `speech` are left out.
+    factor, `train_p1.15.npz` and the like per warp, each with `path` and `embedding` `[utterances, dim]`. A path is the
+    utterance's own or the end of it, as much as tells it from the others; rows for files that are not in `speech` are
+    left out.
 
     Raises:
         ValueError: no such file in the folder, none of its paths is known, or one fits several utterances.
