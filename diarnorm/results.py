@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from diarnorm.evalconfig import EvaluateConfig
 from diarnorm.hypotheses import Candidate, replacing
@@ -46,7 +46,7 @@ class Result:
         return self.set_name, self.recording, self.model
 
     @classmethod
-    def from_plain(cls, values: Mapping[str, Any]) -> Self:
+    def from_plain(cls, values: Mapping[str, Any]) -> "Result":
         """The result that `asdict` and JSON turned into plain values."""
         scores = tuple(
             FileScore(**{**score, **{name: Components(**score[name]) for name in COMPONENTS}})
@@ -73,7 +73,7 @@ class Heading:
         candidates: Sequence[Candidate],
         sets: Sequence[RecordingSet],
         notes: Mapping[str, Sequence[str]],
-    ) -> Self:
+    ) -> "Heading":
         """The heading of an evaluation; `notes` by name of the set."""
         import diarnorm
 

@@ -127,6 +127,13 @@ def test_differences_are_paired(comparison: Comparison) -> None:
     assert find(swapped, DIFFERENCE, "n", minus="m").der == pytest.approx(-0.1)
 
 
+def test_an_unknown_length_leaves_the_speed_open() -> None:
+    partly = make([RESULTS[0], replace(RESULTS[1], duration_s=None)])
+    row = find(partly, POOLED, "m")
+    assert (row.rtf, row.duration_s) == (None, None)
+    assert [row.rtf for row in partly.of_kind(RECORDING, 0.0)] == [0.02, None]
+
+
 def test_nothing_but_silence_has_no_rates() -> None:
     silent = make([result("m", "a0", (0, 1.0, 0, 0)), result("m", "b0", (0, 0, 0, 0))])
     row = find(silent, POOLED, "m")
