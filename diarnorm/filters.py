@@ -48,6 +48,8 @@ def track_filters(
     made_up = zip(*(plan.rooms[: len(Rooms._fields) - 1] for plan in plans), strict=True)
     columns = (torch.from_numpy(np.concatenate(column)).to(device) for column in made_up)
     rt60_s, direct, tail, offset, taps, tap_gain, eq_db = (x.to(dtype) if x.is_floating_point() else x for x in columns)
+    if not len(rt60_s):  # nobody speaks in any of them, and there is no noise: MKL transforms no empty batch
+        return torch.empty(0, fft_samples // 2 + 1, dtype=dtype.to_complex(), device=device)
     reverberant = _tails(rt60_s, offset, taps, tap_gain, fft_samples)
     _put_measured(reverberant, plans, fft_samples)
     room = torch.addcmul(direct[:, None].to(reverberant.dtype), reverberant, tail[:, None])

@@ -9,6 +9,7 @@ import torch
 from diarnorm.conversation import Plan, knot_frequencies_hz
 from diarnorm.filters import CURVE_SAMPLES, channel_filters, track_filters, white_noise
 from diarnorm.planner import plan_conversation
+from diarnorm.simulate import render
 from tests.voices import imagined_speech
 
 FFT = 32_768
@@ -99,3 +100,15 @@ def test_white_noise_is_white_and_frozen() -> None:
     assert noise[:3] == pytest.approx([1.117622, -1.3871249, -0.4265716], abs=1e-6)
     with pytest.raises(ValueError, match="read-only"):
         noise[0] = 0
+
+
+def test_a_batch_in_which_nothing_sounds() -> None:
+    """A short conversation may have neither a speaker nor a noise; a process that shares a batch may have only such."""
+    plans = (plan_conversation(imagined_speech(), seed=seed, num_speakers=1, duration_s=1.0) for seed in range(500))
+    plan = next(plan for plan in plans if plan.num_rows == 0)
+    spectrum = track_filters([plan, plan], FFT, CPU)
+    assert spectrum.shape == (0, FFT // 2 + 1)
+    assert spectrum.dtype == torch.complex64
+    mixture = render([plan, plan], imagined_speech(), num_slots=2)
+    assert mixture.samples.isfinite().all()
+    assert not mixture.activity.any()
