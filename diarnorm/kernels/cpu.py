@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from diarnorm.kernels import native, operators, reference
-from diarnorm.kernels.check import check_residual, check_rms_norm
+from diarnorm.kernels.check import check_eps, check_residual, check_rms_norm
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -69,9 +69,10 @@ def add_rms_norm(
     if not _is_plain(x):
         return reference.add_rms_norm(x, residual, weight, eps, alpha, mask, out_dtype)
     kernels = native.load()
+    check_eps(eps)
     alike = x.dtype is residual.dtype is weight.dtype and x.dtype in operators.DTYPES and out_dtype in (None, x.dtype)
     if alike and kernels is not None:
-        with suppress(ValueError, TypeError):  # the checks below say what does not fit
+        with suppress(ValueError):  # the checks below say what does not fit
             return kernels.add_rms_norm(x, residual, weight, eps, alpha, mask)
     check_rms_norm(x, weight, eps, mask, out_dtype)
     check_residual(x, residual)
