@@ -124,8 +124,8 @@ class HydraCommand:
         schema = OmegaConf.structured(self.config_class())
         unlock(schema)
         for key in self.free:
-            if isinstance(schema._get_node(key), DictConfig):
-                OmegaConf.set_struct(schema[key], False)
+            if isinstance(free := OmegaConf.select(schema, key), DictConfig):
+                OmegaConf.set_struct(free, False)
         return schema
 
     def values(self, config: Any) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class HydraCommand:
         values: Any = OmegaConf.to_container(config, resolve=True)
         known = _keys(asdict(self.config_class()()))
         for key in _keys(values):
-            if key not in known and key.partition(".")[0] not in self.free:
+            if key not in known and not key.startswith(tuple(f"{free}." for free in self.free)):
                 raise ValueError(f"{key} is no key of {self.what}{self.nearest_key(key)}")
         return values
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.hydrajob import HydraCommand
-from diarnorm.resources import configs_dir, recipes_dir
+from diarnorm.resources import configs_dir, model_names, model_path, recipes_dir
 
 SYNTHETIC = "synthetic"
 """Value of `data.speech` that stands for voices made on the spot."""
@@ -129,9 +129,29 @@ def _absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             values["data"]["speech"] = str(make_corpus(default_cache_dir() / "synthetic"))
     for part, _, key in (name.partition(".") for name in PATH_KEYS):
         path = values[part][key]
-        if path:
-            values[part][key] = str((folder / Path(path).expanduser()).resolve())
+        if path and not (key == "init_from" and path in model_names()):
+            values[part][key] = _absolute(path, folder)
+    recordings = values["data"]["recordings"]
+    for split in ("train", "dev"):
+        recordings[split] = _absolute_set(recordings[split], folder)
+    if values["train"]["init_from"] in model_names():
+        values["train"]["init_from"] = str(model_path(values["train"]["init_from"]))
     return values
 
 
-COMMAND = HydraCommand("train", "a run", _run_config, train, "'data.speech=\"~/a=b,c\"'")
+def _absolute(path: str, folder: Path) -> str:
+    return str((folder / Path(path).expanduser()).resolve())
+
+
+def _absolute_set(given: Any, folder: Path) -> Any:
+    """A set of recordings with absolute paths; what is no path is left to its reader."""
+    if isinstance(given, dict):
+        return {key: value if key == "region_s" else _absolute_set(value, folder) for key, value in given.items()}
+    if isinstance(given, list):
+        return [_absolute_set(each, folder) for each in given]
+    return _absolute(given, folder) if isinstance(given, str) and given else given
+
+
+SETS = ("data.recordings.train", "data.recordings.dev")
+"""Keys whose values may have keys of their own, which `diarnorm.recordings` knows."""
+COMMAND = HydraCommand("train", "a run", _run_config, train, "'data.speech=\"~/a=b,c\"'", SETS)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from diarnorm.corpus import CORPUS, DROP, RECORDING, REFUSE, RecordingsConfig
 from diarnorm.data import CurriculumStage
 from diarnorm.losses import LossConfig
 from diarnorm.model import ModelConfig
@@ -24,8 +25,9 @@ class DataConfig:
     Relative paths mean the folder in which the command was typed.
     """
 
-    speech: str = "data/utterances.tsv"
-    """A manifest (.tsv), or a tree with one folder per speaker (under `train/` and `dev/` where it has splits)."""
+    speech: str | None = "data/utterances.tsv"
+    """A manifest (.tsv), or a tree with one folder per speaker (under `train/` and `dev/` where it has splits). None:
+    nothing is simulated, all there is are recordings."""
     train_split: str | None = "train"
     dev_split: str | None = "dev"
     clips: str | None = None
@@ -34,6 +36,9 @@ class DataConfig:
     """A folder of teacher embeddings, see `diarnorm.teacher`."""
     cache_dir: str | None = None
     """Decoded speech; by default `~/.cache/diarnorm`."""
+    recordings: RecordingsConfig = field(default_factory=RecordingsConfig)
+    recorded_share: float = 0.5
+    """Share of the batches that are crops of `recordings.train`, where there are any; the others are simulated."""
     stages: tuple[CurriculumStage, ...] = (CurriculumStage(),)
     simulator: SimulatorConfig = field(default_factory=SimulatorConfig)
 
@@ -151,7 +156,7 @@ class RunConfig:
             check_range("train.chunks", chunk, low=1)
 
     def _check_data(self) -> None:
-        if not self.data.speech:
+        if self.data.speech == "":
             raise ValueError("data.speech is empty: give a .tsv manifest or a tree with one folder per speaker")
         longest_s = frames_to_seconds(max(self.train.chunks))
         why = f", the largest of train.chunks={list(self.train.chunks)}"
@@ -176,6 +181,35 @@ class RunConfig:
             )
         for name in ("dev_duration_s", "tune_duration_s"):
             check_range(f"train.{name}", getattr(self.train, name), low=1)
+        self._check_recordings()
+
+    def _check_recordings(self) -> None:
+        d, r, key = self.data, self.data.recordings, "data.recordings"
+        check_range("data.recorded_share", d.recorded_share, low=0, high=1)
+        check_choice(f"{key}.labels", r.labels, (CORPUS, RECORDING))
+        check_choice(f"{key}.crowded", r.crowded, (REFUSE, DROP))
+        check_range(f"{key}.noise_probability", r.noise_probability, low=0, high=1)
+        check_range(f"{key}.dev_duration_s", r.dev_duration_s, low=1)
+        for name in ("gain_db", "noise_snr_db"):
+            pair = getattr(r, name)
+            if len(pair) != 2 or not -math.inf < pair[0] <= pair[1] < math.inf:
+                raise ValueError(f"{key}.{name}={list(pair)} is no range: give [LOW,HIGH] in dB")
+        if r.noise_probability > 0 and d.clips is None:
+            raise ValueError(f"{key}.noise_probability={r.noise_probability} needs noise: give a folder as data.clips")
+        if r.tune and r.dev is None:
+            raise ValueError(f"{key}.tune=true needs recordings to tune on: give them as {key}.dev")
+        if d.speech is not None:
+            return
+        for name in ("train", "dev"):
+            if getattr(r, name) is None:
+                raise ValueError(f"data.speech=null leaves nothing to simulate: give recordings as {key}.{name}")
+        if d.teacher is not None:
+            raise ValueError("data.teacher needs the utterances it is about: give data.speech, or leave it out")
+        if self.train.tune_rounds and not r.tune:
+            raise ValueError(
+                f"data.speech=null leaves only recordings to tune thresholds on: say {key}.tune=true, or "
+                "train.tune_rounds=0 to leave them as they are"
+            )
 
     def _check_without_memory(self) -> None:
         for name in OF_THE_MEMORY:

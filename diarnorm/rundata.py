@@ -1,4 +1,5 @@
-"""What a run learns from and is judged by: speech, batches by number, conversations of held-out speakers."""
+"""What a run learns from and is judged by: speech and recordings, batches by number, conversations of held-out
+speakers or recordings."""
 
 import os
 import sys
@@ -8,16 +9,19 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from diarnorm.conversation import Plan
+from diarnorm.corpus import CORPUS, REFUSE, Corpus, RecordedBatches, check_crowds, is_recorded, make_corpus, notes_on
 from diarnorm.data import CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.develop import DevelopmentSet
+from diarnorm.devrecordings import RecordedSet
 from diarnorm.distributed import first_of_machine, num_processes, rank
 from diarnorm.heap import keep_freed_memory
 from diarnorm.losses import Batch
+from diarnorm.recordings import RecordingSet, parse_source, read_set
 from diarnorm.runconfig import RunConfig, most_speakers
-from diarnorm.speech import CLIPS, load_speech
+from diarnorm.speech import CLIPS, Speech, load_speech
 from diarnorm.teacher import load_teacher
 
 DISPLAY_SEED, TUNE_SEED, COMPARE_SEED = 20_000, 30_000, 40_000
@@ -40,46 +44,117 @@ class SharedBatches(SimulatedBatches):
         return plans[number * size : (number + 1) * size]
 
 
+class MixedBatches(Dataset):
+    """Each batch is one of recordings or a simulated one, by `is_recorded`; where one kind is not there, the other."""
+
+    def __init__(
+        self, simulated: SharedBatches | None, recorded: RecordedBatches | None, seed: int, recorded_share: float
+    ) -> None:
+        self.simulated, self.recorded, self.seed, self.recorded_share = simulated, recorded, seed, recorded_share
+
+    def __len__(self) -> int:
+        return max(len(each) for each in (self.simulated, self.recorded) if each is not None)
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        if self.simulated is None or (self.recorded and is_recorded(self.seed, number, self.recorded_share)):
+            assert self.recorded is not None
+            return self.recorded[number]
+        return self.simulated[number]
+
+
 class RunData:
-    """Speech and labels of one run.
+    """Speech, recordings and labels of one run.
 
     Raises:
-        ValueError: speech, clips or a teacher that do not fit the configuration; more speakers in a conversation than
-            there are.
+        ValueError: speech, recordings, clips or a teacher that do not fit the configuration; more speakers in a
+            conversation than there are, or in a recording than there are labels.
     """
+
+    speech: Speech | None = None
+    dev_speech: Speech | None = None
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.recordings, self.dev_recordings = (self._recordings(split) for split in ("train", "dev"))
+        self.corpus = None if self.recordings is None else self._corpus(self.recordings)
         with first_of_machine():
             self._load()
-        self.teacher = load_teacher(config.data.teacher, self.speech) if config.data.teacher else None
+        self.teacher = load_teacher(config.data.teacher, self.speech) if config.data.teacher and self.speech else None
         self.batches = self._batches((rank(), num_processes()))
-        if set(self.dev_speech.speakers) & set(self.speech.speakers) and rank() == 0:
-            print("development and training share speakers: DER will say little about new voices", file=sys.stderr)
+        if rank() == 0:
+            for note in self._notes():
+                print(note, file=sys.stderr)
+
+    def _recordings(self, split: str) -> RecordingSet | None:
+        given, key = getattr(self.config.data.recordings, split), f"data.recordings.{split}"
+        return None if given is None else read_set(split, parse_source(split, given, key), Path.cwd(), key=key)
+
+    def _corpus(self, recordings: RecordingSet) -> Corpus:
+        d = self.config.data
+        corpus = make_corpus(recordings.recordings, d.recordings.labels)
+        if d.recordings.crowded == REFUSE:
+            check_crowds("data.recordings.train", corpus, d.stages, self.config.model.memory.num_slots)
+        return corpus
 
     def _load(self) -> None:
         d = self.config.data
-        check_splits(Path(d.speech), d.train_split, d.dev_split)
         cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
+        self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
+        if d.speech is None:
+            return
+        check_splits(Path(d.speech), d.train_split, d.dev_split)
         self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
         check_speakers(d.stages, num_with_speech(self.speech), d.speech)
-        self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
         self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
 
-    def _batches(self, share: tuple[int, int]) -> SharedBatches:
+    def _notes(self) -> Iterator[str]:
+        """What a user should know about the data."""
+        if self.speech and self.dev_speech and set(self.dev_speech.speakers) & set(self.speech.speakers):
+            yield "development and training share speakers: DER will say little about new voices"
+        for each in (self.recordings, self.dev_recordings):
+            yield from () if each is None else each.notes
+        if self.corpus is not None:
+            yield from notes_on(self.corpus, self.config.data.stages)
+            if self.dev_recordings and self.config.data.recordings.labels == CORPUS:
+                there = {turn.speaker for each in self.dev_recordings.recordings for turn in each.reference}
+                if both := sorted(there & set(self.corpus.speakers)):
+                    yield (
+                        f"data.recordings.train and .dev share {len(both)} labels ({both[0]}): for other people, say "
+                        "data.recordings.labels=recording; for the same, DER will say little about new voices"
+                    )
+
+    @property
+    def speakers(self) -> list[str]:
+        """Names of all training speakers: those of the speech, then those of the recordings."""
+        return [*(self.speech.speakers if self.speech else ()), *(self.corpus.speakers if self.corpus else ())]
+
+    @property
+    def num_classes(self) -> int:
+        """Voices that the classifier tells apart: those of the speech at every speed, then those of the recordings."""
+        return (self.speech.num_classes if self.speech else 0) + (len(self.corpus.speakers) if self.corpus else 0)
+
+    def _batches(self, share: tuple[int, int]) -> MixedBatches:
         """Batch `step * accumulate + i` is the i-th of a step."""
         t, d = self.config.train, self.config.data
         stages = [replace(stage, from_step=stage.from_step * t.accumulate) for stage in d.stages]
-        batches = SharedBatches(
-            self.speech,
-            seed=t.seed,
-            num_steps=t.num_steps * t.accumulate,
-            stages=stages,
-            simulator=d.simulator,
-            clips=self.clips,
-        )
-        batches.share = share
-        return batches
+        num_steps, simulated, recorded = t.num_steps * t.accumulate, None, None
+        if self.speech is not None:
+            simulated = SharedBatches(
+                self.speech, seed=t.seed, num_steps=num_steps, stages=stages, simulator=d.simulator, clips=self.clips
+            )
+            simulated.share = share
+        if self.corpus is not None:
+            recorded = RecordedBatches(
+                self.corpus,
+                seed=t.seed,
+                num_steps=num_steps,
+                stages=stages,
+                config=d.recordings,
+                first_class=self.speech.num_classes if self.speech else 0,
+                clips=self.clips,
+                share=share,
+            )
+        return MixedBatches(simulated, recorded, t.seed, d.recorded_share)
 
     def first_mel(self) -> torch.Tensor:
         """Mel frames `[rows, mel_frames, 80]` of the first two batches (one, where there is one), all of their rows."""
@@ -103,14 +178,36 @@ class RunData:
 
     def conversations(self, num: int, duration_s: float, seed: int) -> DevelopmentSet:
         """Conversations of held-out speakers, simulated as those of the training are."""
+        assert self.dev_speech is not None
         simulator = self.config.data.simulator
         return DevelopmentSet.simulated(self.dev_speech, num, duration_s, self.clips, seed=seed, simulator=simulator)
 
+    def development(self) -> DevelopmentSet | RecordedSet:
+        """What the run is judged by: recordings where there are any, else simulated conversations."""
+        t = self.config.train
+        if self.dev_recordings is None:
+            return self.conversations(t.dev_conversations, t.dev_duration_s, DISPLAY_SEED)
+        duration_s = self.config.data.recordings.dev_duration_s
+        return RecordedSet.read("data.recordings.dev", self.dev_recordings.recordings, duration_s)
+
+    def tuning_set(self) -> DevelopmentSet | RecordedSet:
+        """What thresholds are tuned on: other conversations of the held-out speakers, or, if asked for, recordings."""
+        t = self.config.train
+        if self.config.data.recordings.tune:
+            return self.development()
+        return self.conversations(t.tune_conversations, t.tune_duration_s, TUNE_SEED)
+
     def held_out_batches(self) -> list[Batch]:
-        """A few batches like those of the last stage, of held-out speakers; the same for every run."""
+        """A few batches like those of the last stage, of held-out speakers or, without any, of the recordings of the
+        development set; the same for every run."""
         d = self.config.data
-        num_speakers = num_with_speech(self.dev_speech)
         stage = replace(d.stages[-1], from_step=0)
+        if self.dev_speech is None:
+            assert self.dev_recordings is not None
+            corpus = make_corpus(self.dev_recordings.recordings)
+            recorded = RecordedBatches(corpus, seed=COMPARE_SEED, num_steps=NUM_COMPARED, stages=[stage])
+            return [self._batch(recorded[number]) for number in range(len(recorded))]
+        num_speakers = num_with_speech(self.dev_speech)
         if len(stage.speaker_probabilities) > num_speakers:
             kept = stage.speaker_probabilities[: num_speakers - 1]
             stage = replace(stage, speaker_probabilities=(*kept, sum(stage.speaker_probabilities[len(kept) :])))

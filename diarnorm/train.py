@@ -30,7 +30,7 @@ from diarnorm.modelfile import read_header
 from diarnorm.objective import add_gradients
 from diarnorm.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.runconfig import RunConfig
-from diarnorm.rundata import DISPLAY_SEED, TUNE_SEED, RunData, check_processes
+from diarnorm.rundata import RunData, check_processes
 from diarnorm.skips import Skips, report
 from diarnorm.stream import find_device
 from diarnorm.timebase import frames_to_seconds
@@ -55,8 +55,7 @@ class Trainer:
         keep_freed_memory()
         self.data = RunData(config)
         if self.is_first:
-            t = config.train
-            self.development = self.data.conversations(t.dev_conversations, t.dev_duration_s, DISPLAY_SEED)
+            self.development = self.data.development()
         self._build()
         self._restore()
 
@@ -80,7 +79,7 @@ class Trainer:
         self.teacher = None if teacher is None else teacher.to(t.device)
         self.heads = SpeakerHeads(
             self.config.model.memory.embedding_dim,
-            self.data.speech.num_classes,
+            self.data.num_classes,
             0 if teacher is None else teacher.shape[1],
         )
         self.model.load_state_dict(from_first(self._first_weights))
@@ -126,10 +125,11 @@ class Trainer:
         for key in ("seed", "optimizer", *(["init_from"] if self.config.train.init_from is not None else [])):
             if here["train"][key] != there["train"].get(key):
                 changed.append(f"train.{key}={here['train'][key]} was {there['train'].get(key)}")
+        where = "data.speech" if self.data.corpus is None else "data.speech or data.recordings.train"
         if saved["heads"]["classes"].shape != self.heads.classes.shape:
-            changed.append(f"data.speech now has {self.heads.classes.shape[0]} voices")
-        elif saved["speakers"] != list(self.data.speech.speakers):
-            changed.append("data.speech now has other speakers")
+            changed.append(f"{where} now has {self.heads.classes.shape[0]} voices")
+        elif saved["speakers"] != self.data.speakers:
+            changed.append(f"{where} now has other speakers")
         if changed:
             raise ValueError(
                 f"{self.checkpoint_path} is of another run ({', '.join(changed)}): "
@@ -149,7 +149,7 @@ class Trainer:
             "trained_s": self.trained_s,
             "skips": asdict(self.skips),
             "ancestor": asdict(self.ancestor) if self.ancestor else None,
-            "speakers": list(self.data.speech.speakers),
+            "speakers": self.data.speakers,
             "config": json.dumps(asdict(self.config)),
         }
         partial = self.checkpoint_path.with_suffix(".part")
@@ -275,7 +275,7 @@ class Trainer:
         if gap is not None:
             record["batch_norm_loss"] = gap
         if t.tune_rounds:
-            tuner = Tuner(checkpoint, self.data.conversations(t.tune_conversations, t.tune_duration_s, TUNE_SEED))
+            tuner = Tuner(checkpoint, self.data.tuning_set())
             record["before_tuning"] = _rounded(tuner.best.figures)
             trial = tuner.run(t.tune_rounds)
             record["after_tuning"] = _rounded(trial.figures)
@@ -293,7 +293,7 @@ class Trainer:
             "total_hours": round(before + hours, 2),
             **started,
             "skipped_steps": self.skips.total,
-            "speakers": self.data.speech.num_speakers,
+            "speakers": len(self.data.speakers),
             "processes": num_processes(),
             "commit": _commit(),
             "torch": torch.__version__,
