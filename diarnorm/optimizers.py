@@ -7,7 +7,7 @@ training", 2025), so that both share one learning rate and one weight decay.
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ OUTER = ("encoder.entry", "speech_head", "memory.decoder.head", "memory.decoder.
 """Matrices at the model's ends: not hidden, so AdamW's."""
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """The part of `torch.optim.Optimizer` that a run needs."""
 
