@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
