@@ -268,7 +268,7 @@ MISTAKES = [
     ("data.speech=a,b", "Ambiguous value for argument 'data.speech=a,b'", "quote the value"),
     ("data.teacher=nosuch", "{cwd}/nosuch holds no teacher embeddings"),
     ("data.dev_split=dve", "has a folder train, but none called dve"),
-    ("recipe=nosuch", "recipe=nosuch is neither a recipe (base, smoke) nor a folder with a recipe.yaml"),
+    ("recipe=nosuch", "recipe=nosuch is neither a recipe (", "base, ", ", smoke) nor a folder with a recipe.yaml"),
     ("data.speech=~/x", "data.speech=~/x", "needs quotes of its own"),
     ("typo", "missing EQUAL", "give KEY=VALUE"),
     ("--multrun", "unknown option --multrun; did you mean --multirun?"),
