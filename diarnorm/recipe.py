@@ -16,7 +16,7 @@ from diarnorm.resources import configs_dir, model_names, model_path, recipes_dir
 
 SYNTHETIC = "synthetic"
 """Value of `data.speech` that stands for voices made on the spot."""
-PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "train.init_from")
+PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "data.store", "train.init_from")
 EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
 """Where Hydra is told what not to name a folder after."""
 FIRST_SPEAKS_S = 5.0

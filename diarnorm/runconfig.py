@@ -36,6 +36,8 @@ class DataConfig:
     """A folder of teacher embeddings, see `diarnorm.teacher`."""
     cache_dir: str | None = None
     """Decoded speech; by default `~/.cache/diarnorm`."""
+    store: str | None = None
+    """A folder in which simulated batches are kept for other runs that ask for the same ones."""
     recordings: RecordingsConfig = field(default_factory=RecordingsConfig)
     recorded_share: float = 0.5
     """Share of the batches that are crops of `recordings.train`, where there are any; the others are simulated."""
@@ -107,7 +109,7 @@ class RunConfig:
     def _check_model(self) -> None:
         encoder, memory = self.model.encoder, self.model.memory
         for key, norm in (("norm", encoder.norm), ("conv_norm", encoder.conv_norm)):
-            if not (key == "conv_norm" and norm is None):
+            if norm is not None:  # conv_norm may be: it follows norm then
                 check_choice(key, norm, list(NORMS))
         check_range("model.encoder.eps", encoder.eps, above=0)
         for name in ("dim", "num_blocks", "num_heads", "ff_factor", "kernel_size"):

@@ -22,6 +22,7 @@ from diarnorm.losses import Batch
 from diarnorm.recordings import RecordingSet, parse_source, read_set
 from diarnorm.runconfig import RunConfig, most_speakers
 from diarnorm.speech import CLIPS, Speech, load_speech
+from diarnorm.store import StoredBatches
 from diarnorm.teacher import load_teacher
 
 DISPLAY_SEED, TUNE_SEED, COMPARE_SEED = 20_000, 30_000, 40_000
@@ -48,7 +49,11 @@ class MixedBatches(Dataset):
     """Each batch is one of recordings or a simulated one, by `is_recorded`; where one kind is not there, the other."""
 
     def __init__(
-        self, simulated: SharedBatches | None, recorded: RecordedBatches | None, seed: int, recorded_share: float
+        self,
+        simulated: SharedBatches | StoredBatches | None,
+        recorded: RecordedBatches | None,
+        seed: int,
+        recorded_share: float,
     ) -> None:
         self.simulated, self.recorded, self.seed, self.recorded_share = simulated, recorded, seed, recorded_share
 
@@ -143,6 +148,10 @@ class RunData:
                 self.speech, seed=t.seed, num_steps=num_steps, stages=stages, simulator=d.simulator, clips=self.clips
             )
             simulated.share = share
+            if d.store:
+                simulated = StoredBatches(
+                    simulated, Path(d.store) / (f"{share[0]}-of-{share[1]}" if share[1] > 1 else "")
+                )
         if self.corpus is not None:
             recorded = RecordedBatches(
                 self.corpus,

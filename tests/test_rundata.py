@@ -48,6 +48,19 @@ def test_steps_of_several_batches_hold_the_batches_in_order(corpus: Path) -> Non
     assert len(later) == 2
 
 
+def test_stored_batches_are_made_once_and_shared(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_run(corpus, num_steps=2)
+    stored = replace(config, data=replace(config.data, store=str(tmp_path)))
+    plain = [batch.mel for step in RunData(config).steps(0) for batch in step]
+    first = [batch.mel for step in RunData(stored).steps(0) for batch in step]
+    monkeypatch.setattr(SimulatedBatches, "__getitem__", None)
+    again = [batch.mel for step in RunData(stored).steps(0) for batch in step]
+    assert len(plain) == 2
+    for a, b, c in zip(plain, first, again, strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
 def test_held_out_batches_have_no_more_speakers_than_there_are(corpus: Path) -> None:
     crowd = CurriculumStage(2, 3.0, 2, 6, (0.0, 0.0, 0.0, 0.0, 0.5, 0.5))
     config = tiny_run(corpus, stages=(STAGES[0], crowd), num_slots=6)
