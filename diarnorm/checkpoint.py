@@ -6,7 +6,7 @@ A file names the norm it was trained with. Loading it for another norm is an err
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -15,8 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from diarnorm.memory import MemoryConfig
 from diarnorm.model import Model, ModelConfig
-from diarnorm.modelfile import FORMAT, METADATA_KEY, check_norm, read_header
+from diarnorm.modelfile import FORMAT, METADATA_KEY, as_json, check_norm, read_header
 from diarnorm.turns import TurnConfig
 
 T = TypeVar("T")
@@ -35,13 +36,19 @@ class Checkpoint:
     training: Mapping[str, Any] = field(default_factory=dict)
     """Record of the training: data, hours, seed, commit, figures."""
 
+    def under(self, memory: MemoryConfig, turns: TurnConfig) -> "Checkpoint":
+        """The same weights under other rules of the memory and of turns."""
+        model = Model(replace(self.model.config, memory=memory))
+        model.load_state_dict(self.model.state_dict())
+        return replace(self, model=model.eval(), turns=turns)
+
 
 def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dtype = torch.float16) -> None:
     """Write a model; floating-point tensors are stored as `dtype`, those that would overflow as they are."""
     facts = {
         "format": FORMAT,
         "norm": checkpoint.model.config.encoder.norm,
-        "model": asdict(checkpoint.model.config),
+        "model": as_json(asdict(checkpoint.model.config)),
         "turns": asdict(checkpoint.turns),
         "chunk": checkpoint.chunk,
         "chunks": list(checkpoint.chunks),
@@ -89,7 +96,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def from_plain(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass from plain dicts and lists, as `asdict` and JSON make them.
+    """A dataclass from plain dicts and lists, as `asdict` and JSON make them; the word `inf` is a number, too.
 
     Raises:
         ValueError: a field that the dataclass does not have.
@@ -108,4 +115,6 @@ def _convert(hint: Any, value: Any) -> Any:
     if isinstance(value, list):
         item_hints = get_args(hint) or (Any,)
         return tuple(_convert(item_hints[0], item) for item in value)
+    if hint is float and value in ("inf", "-inf"):
+        return float(value)
     return value

@@ -1,9 +1,11 @@
 """Configuration of an evaluation. Defaults live here; the command line says what differs."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
+from diarnorm.memory import MemoryConfig
 from diarnorm.runconfig import check_range
 from diarnorm.timebase import chunk_frames
 from diarnorm.turns import TurnConfig, check_max_speakers
@@ -12,34 +14,59 @@ SPEAKERS, NO_GROUPS = "speakers", "none"
 """Values of `group_by` beside regular expressions."""
 OF_THE_MEMORY = ("confirm_frames",)
 """Settings of turns that the model's memory decides."""
+MEMORY_RULES = ("cap_frames", "floor", "birth", "confirm_frames", "drop_frames")
+"""Settings of the memory that no weights depend on."""
 
-TurnChanges: Any = make_dataclass(
-    "TurnChanges",
-    [
-        (each.name, each.type | None, None)  # pyright: ignore[reportOperatorIssue]
-        for each in fields(TurnConfig)
-        if each.name not in OF_THE_MEMORY
-    ],
-    frozen=True,
+
+def _changes(name: str, of: type, names: Iterable[str]) -> Any:
+    """A dataclass with some fields of another; None, the default, leaves a model its own."""
+    types = {each.name: each.type for each in fields(of)}
+    return make_dataclass(name, [(each, types[each] | None, None) for each in names], frozen=True)  # pyright: ignore[reportOperatorIssue]
+
+
+TurnChanges: Any = _changes(
+    "TurnChanges", TurnConfig, [each.name for each in fields(TurnConfig) if each.name not in OF_THE_MEMORY]
 )
-"""Every setting of turns that may be changed for all models at once; None leaves a model its own."""
+MemoryChanges: Any = _changes("MemoryChanges", MemoryConfig, MEMORY_RULES)
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
-    """Models times sets of recordings. Values out of range are refused with their key.
+class Changes:
+    """What may be asked of a model; None leaves it its own. Values out of range raise ValueError."""
+
+    chunk_ms: int | None = None
+    """Length of a chunk."""
+    max_speakers: int | None = None
+    turns: TurnChanges = field(default_factory=TurnChanges)  # pyright: ignore[reportInvalidTypeForm]
+    memory: MemoryChanges = field(default_factory=MemoryChanges)  # pyright: ignore[reportInvalidTypeForm]
+
+    def __post_init__(self) -> None:
+        if self.chunk_ms is not None:
+            chunk_frames(self.chunk_ms)
+        if self.max_speakers is not None:
+            check_max_speakers(self.max_speakers)
+
+
+@dataclass(frozen=True)
+class Variant(Changes):
+    """A model with changes of its own, which go before those of all models."""
+
+    path: str = ""
+    """Name of a shipped model, or path of a model file."""
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(Changes):
+    """Models times sets of recordings, and changes of all models. Values out of range are refused with their key.
 
     Raises ValueError for the first of them.
     """
 
     models: Any = "rms"
-    """Names of shipped models, paths of model files, folders of RTTM files: one, a list, or {NAME: PATH}."""
+    """Names of shipped models, paths of model files, folders of RTTM files: one, a list, or {NAME: PATH}; a `Variant`
+    in place of a path is a model under rules of its own."""
     sets: dict[str, Any] = field(default_factory=dict)
     """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `diarnorm.recordings`."""
-    chunk_ms: int | None = None
-    """Length of a chunk for all models; None: each model's own."""
-    max_speakers: int | None = None
-    turns: TurnChanges = field(default_factory=TurnChanges)  # pyright: ignore[reportInvalidTypeForm]
     collars_s: tuple[float, ...] = (0.0, 0.25)
     """Seconds on each side of a reference boundary that are not scored (NIST); the first is the headline's."""
     skip_overlap: bool = False
@@ -60,6 +87,7 @@ class EvaluateConfig:
     """Whether a missing hypothesis makes the command fail."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("workers", "num_resamples"):
             check_range(name, getattr(self, name), low=1)
         check_range("seed", self.seed, low=0)
@@ -71,10 +99,6 @@ class EvaluateConfig:
             check_range("collars_s", collar_s, low=0)
         if len(set(self.collars_s)) < len(self.collars_s):
             raise ValueError(f"collars_s={list(self.collars_s)} has a collar twice: give each once")
-        if self.chunk_ms is not None:
-            chunk_frames(self.chunk_ms)
-        if self.max_speakers is not None:
-            check_max_speakers(self.max_speakers)
         parse_shard(self.shard)
         self._check_groups()
 
@@ -91,11 +115,11 @@ class EvaluateConfig:
                 "with one group, such as '^([a-z]+)_'"
             )
 
-    @property
-    def turn_changes(self) -> dict[str, Any]:
-        """The settings of turns that are given."""
-        values = {each.name: getattr(self.turns, each.name) for each in fields(self.turns)}
-        return {name: value for name, value in values.items() if value is not None}
+
+def given_values(changes: Any) -> dict[str, Any]:
+    """Fields of a dataclass that are not None."""
+    values = {each.name: getattr(changes, each.name) for each in fields(changes)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_shard(word: str) -> tuple[int, int]:

@@ -39,7 +39,6 @@ class Task:
     candidate: Candidate
     set_name: str
     recording: Recording
-    settings: Settings
     scoring: Scoring
     rttm: Path
     """Where the hypothesis of a model that runs is kept."""
@@ -55,13 +54,13 @@ def evaluate(config: EvaluateConfig, run_dir: Path, folder: Path) -> Shard:
     """
     if not config.sets:
         raise ValueError("no recordings to evaluate on: give a folder of them as sets.NAME=FOLDER")
-    settings = Settings(config.chunk_ms, config.max_speakers, tuple(config.turn_changes.items()), config.device)
+    settings = Settings(device=config.device).changed_by(config)
     candidates = find_candidates(config.models, folder, settings)
     needs_audio = any(candidate.is_network for candidate in candidates)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder, needs_audio=needs_audio) for name, source in sources.items()]
     notes: dict[str, list[str]] = {each.name: list(each.notes) for each in sets}
-    tasks = _tasks(config, settings, candidates, sets, run_dir, notes)
+    tasks = _tasks(config, candidates, sets, run_dir, notes)
     number, of = parse_shard(config.shard)
     own = [task for group in tasks[number::of] for task in group]
     results = run_tasks(own, config.workers)
@@ -71,7 +70,6 @@ def evaluate(config: EvaluateConfig, run_dir: Path, folder: Path) -> Shard:
 
 def _tasks(
     config: EvaluateConfig,
-    settings: Settings,
     candidates: Sequence[Candidate],
     sets: Sequence[RecordingSet],
     run_dir: Path,
@@ -89,7 +87,6 @@ def _tasks(
                     one,
                     each.name,
                     recording,
-                    settings,
                     scoring,
                     run_dir / "hypotheses" / legal_folder(one.name) / file,
                     given.get(one.name, {}).get(recording.name),
@@ -188,7 +185,7 @@ def score_task(task: Task) -> Result:
     hypothesis = Hypothesis(task.given or (), None, ())
     if task.candidate.is_network:
         assert recording.audio is not None
-        hypothesis = diarize(task.candidate, recording.audio, task.rttm, task.settings)
+        hypothesis = diarize(task.candidate, recording.audio, task.rttm)
     turns = hypothesis.turns
     region = scored_region(recording.reference, turns, recording.region, recording.duration_s)
     spans = merge_turns(Turn(start, end, "") for start, end in region if end > start)

@@ -154,7 +154,8 @@ class HydraCommand:
 
     def _one_sentence(self, error: Exception) -> str:
         """An error of Hydra, OmegaConf or ours without advice that does not fit, and with the nearest fix."""
-        text = f"{error}\n{error.__cause__ or ''}"
+        text, cause = str(error), str(error.__cause__ or "")
+        text = text if cause in text else f"{text}\n{cause}"
         override = getattr(error, "override", None)  # of Hydra's parser, which does not always name it
         if override is not None and override not in text:
             text = f"{override}: {text}"

@@ -12,14 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diarnorm.audio import open_audio
+from diarnorm.evalconfig import OF_THE_MEMORY, Changes, Variant, given_values
 from diarnorm.evaluate import read_recordings
-from diarnorm.modelfile import read_header
+from diarnorm.modelfile import as_json, read_header
 from diarnorm.resources import find_model, model_names
 from diarnorm.rttm import read_rttm, write_rttm
 from diarnorm.timebase import SAMPLE_RATE
@@ -33,6 +34,31 @@ WARM_UP_SAMPLES = 2 * SAMPLE_RATE
 
 
 @dataclass(frozen=True)
+class Settings:
+    """What is asked of a model; None, or no value, leaves it its own."""
+
+    chunk_ms: int | None = None
+    max_speakers: int | None = None
+    turns: tuple[tuple[str, Any], ...] = ()
+    memory: tuple[tuple[str, Any], ...] = ()
+    device: str = "cpu"
+
+    def changed_by(self, changes: Changes) -> "Settings":
+        """These, but for what is given there."""
+        return Settings(
+            self.chunk_ms if changes.chunk_ms is None else changes.chunk_ms,
+            self.max_speakers if changes.max_speakers is None else changes.max_speakers,
+            tuple({**dict(self.turns), **given_values(changes.turns)}.items()),
+            tuple({**dict(self.memory), **given_values(changes.memory)}.items()),
+            self.device,
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return as_json({**asdict(self), "turns": dict(self.turns), "memory": dict(self.memory)})
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A model under evaluation."""
 
@@ -41,21 +67,12 @@ class Candidate:
     """A model file, or a folder of RTTM files."""
     sha256: str | None
     """Of the model file; None for a folder."""
+    settings: Settings = field(default_factory=Settings)
 
     @property
     def is_network(self) -> bool:
         """Whether it is a model that runs."""
         return self.sha256 is not None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is asked of all models alike; None leaves each its own."""
-
-    chunk_ms: int | None
-    max_speakers: int | None
-    turns: tuple[tuple[str, Any], ...]
-    device: str
 
 
 @dataclass(frozen=True)
@@ -69,21 +86,45 @@ class Hypothesis:
 
 
 def find_candidates(given: Any, folder: Path, settings: Settings) -> tuple[Candidate, ...]:
-    """The models of a configuration: one, a list, or by name. Relative paths start in `folder`.
+    """The models of a configuration: one, a list, or by name, each a path or a `Variant`. Relative paths start in
+    `folder`; `settings` are those of all, where a variant has none of its own.
 
     Raises:
-        ValueError: none, one that is not there or no model, settings of turns that do not fit its own, two of a name.
+        ValueError: none, one that is not there or no model, settings that do not fit its own, two of a name.
     """
     named = dict(given) if isinstance(given, Mapping) else None
-    words = list(named.values()) if named else [given] if isinstance(given, str) else list(given or ())
-    if not words or not all(isinstance(word, str) and word for word in words):
+    items = list(named.values()) if named else [given] if isinstance(given, str) else list(given or ())
+    if not items or not all(isinstance(item, str | Mapping) and item for item in items):
         raise ValueError(f"models={given} names no model: give models=[NAME,PATH,...], or models={{NAME: PATH}}")
-    paths = [_find(word, folder) for word in words]
+    variants = [Variant(path=item) if isinstance(item, str) else _variant(item) for item in items]
+    paths = [_find(variant.path, folder) for variant in variants]
     names = [str(name) for name in named] if named else _names(paths)
     repeated = [name for name, count in Counter(map(legal_folder, names)).items() if count > 1]
     if repeated:
         raise ValueError(f"two models are called {repeated[0]}: give them names, models={{NAME: PATH, NAME: PATH}}")
-    return tuple(_candidate(name, path, settings) for name, path in zip(names, paths, strict=True))
+    return tuple(
+        _candidate(name, path, variant, settings) for name, path, variant in zip(names, paths, variants, strict=True)
+    )
+
+
+def _variant(values: Mapping[Any, Any]) -> Variant:
+    """A variant from plain values, which are checked.
+
+    Raises:
+        ValueError: no path, a key that there is not, or a value of another type.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from diarnorm.checkpoint import from_plain
+
+    try:
+        found: Any = OmegaConf.to_object(OmegaConf.structured(from_plain(Variant, values)))  # checks the types
+    except (ValueError, OmegaConfBaseException) as error:
+        raise ValueError(f"models={values}: {str(error).splitlines()[0]}") from error
+    if not found.path:
+        raise ValueError(f"models={values} has no path: give {{path: NAME|FILE, ...}}")
+    return found
 
 
 def _find(word: str, folder: Path) -> Path:
@@ -101,15 +142,22 @@ def _names(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def _candidate(name: str, path: Path, settings: Settings) -> Candidate:
+def _candidate(name: str, path: Path, variant: Variant, settings: Settings) -> Candidate:
     if path.is_dir():
-        return Candidate(name, path, None)
-    own = TurnConfig(**read_header(path).facts["turns"])
-    try:
-        replace(own, **dict(settings.turns))
-    except ValueError as error:
-        raise ValueError(f"turns of {name} with these changes: {error}") from error
-    return Candidate(name, path, file_sha256(path))
+        if variant != Variant(path=variant.path):
+            raise ValueError(f"{name} is a folder of turns that are made: leave out all but its path, {path}")
+        return Candidate(name, path, None, settings)
+    from diarnorm.checkpoint import from_plain
+    from diarnorm.memory import MemoryConfig
+
+    settings, facts = settings.changed_by(variant), read_header(path).facts
+    rules = {"turns": TurnConfig(**facts["turns"]), "memory": from_plain(MemoryConfig, facts["model"]["memory"])}
+    for part, own in rules.items():
+        try:
+            replace(own, **dict(getattr(settings, part)))
+        except ValueError as error:
+            raise ValueError(f"{part} of {name} with these changes: {error}") from error
+    return Candidate(name, path, file_sha256(path), settings)
 
 
 def given_turns(candidate: Candidate, set_name: str, notes: list[str]) -> dict[str, list[Turn]]:
@@ -122,7 +170,7 @@ def given_turns(candidate: Candidate, set_name: str, notes: list[str]) -> dict[s
     return read_recordings(own if own.is_dir() else candidate.path, notes)
 
 
-def diarize(candidate: Candidate, audio: Path, rttm: Path, settings: Settings) -> Hypothesis:
+def diarize(candidate: Candidate, audio: Path, rttm: Path) -> Hypothesis:
     """What a model says about a recording: read from `rttm` where that was made from the same, else made and kept.
 
     Either way the turns are those of the file, in whole milliseconds.
@@ -130,7 +178,7 @@ def diarize(candidate: Candidate, audio: Path, rttm: Path, settings: Settings) -
     Raises:
         ValueError: the recording cannot be read, or the device is not there.
     """
-    key = _key(candidate, audio, settings)
+    key, settings = _key(candidate, audio), candidate.settings
     kept = _kept(rttm, key)
     if kept is None:
         turns, busy_s, notes = _run(_load(candidate.path, candidate.sha256, settings), audio, settings)
@@ -144,15 +192,14 @@ def diarize(candidate: Candidate, audio: Path, rttm: Path, settings: Settings) -
     return Hypothesis(tuple(written), kept["busy_s"], tuple(kept["notes"]))
 
 
-def _key(candidate: Candidate, audio: Path, settings: Settings) -> dict[str, Any]:
+def _key(candidate: Candidate, audio: Path) -> dict[str, Any]:
     """All that turns depend on, as plain JSON values."""
     import diarnorm
 
     return {
         "model_sha256": candidate.sha256,
         "audio_sha256": file_sha256(audio),
-        **asdict(settings),
-        "turns": dict(settings.turns),
+        **candidate.settings.plain(),
         "diarnorm": diarnorm.__version__,
     }
 
@@ -169,15 +216,18 @@ def _kept(rttm: Path, key: dict[str, Any]) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=8)
 def _load(path: Path, sha256: str, settings: Settings) -> "Diarizer":
-    """A model with changed settings of turns, ready to be timed."""
+    """A model with changed settings, ready to be timed."""
     import numpy as np
 
     from diarnorm.checkpoint import load_checkpoint
     from diarnorm.stream import Diarizer
 
     checkpoint = load_checkpoint(path)
-    turns = replace(checkpoint.turns, **dict(settings.turns))
-    diarizer = Diarizer(replace(checkpoint, turns=turns), device=settings.device)
+    changes = dict(settings.memory)
+    memory = replace(checkpoint.model.config.memory, **changes)
+    told = {name: changes[name] for name in OF_THE_MEMORY if name in changes}
+    turns = replace(checkpoint.turns, **dict(settings.turns), **told)
+    diarizer = Diarizer(checkpoint.under(memory, turns), device=settings.device)
     diarizer.stream(chunk_ms=settings.chunk_ms).push(np.zeros(WARM_UP_SAMPLES, np.float32))
     return diarizer
 

@@ -6,6 +6,12 @@ adds to a slot by its exclusive weight `w_s = a_s * prod_{j != s}(1 - a_j)`. The
 attend to one another; permuting occupied slots permutes the output, and a model trained with few speakers runs with
 many.
 
+The cap alone decides how prototypes follow voices. With `n' = min(cap, n + w)` and `m' = (m + w e) n' / (n + w)`
+the share of a new frame in a prototype is `w / (n + w)`. At `cap_frames=inf` that is a running sum, which never forgets
+and freezes. Once a count has reached its cap, the share stays `1 / (cap + 1)` per frame: an exponential moving average
+of that rate; `cap_frames=49` is one of 0.02. Until then it is the plain mean, since an average of a constant rate from
+the first frame on would be that frame for long: `(1 - rate)^n` of it is left after n others.
+
 One learned newcomer token sits in the first free slot. When it fires, the slot is occupied from the next frame on. An
 occupant is confirmed once its count reaches `confirm_frames`; one that has not been heard for `drop_frames` before that
 is dropped, and its slot is free again. When no slot is free, the newcomer is reported as `overflow`, never forced on
@@ -22,6 +28,8 @@ from torch.nn import functional as F
 
 HIDDEN_LOGIT = -30.0
 KINDS = ("prototypes", "none")
+TOLD_FRAMES = 200.0
+"""Most that the decoder is told of a count: no more than it met in training, whatever the cap is later."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class MemoryConfig:
     dropout: float = 0.1
     num_slots: int = 8
     cap_frames: float = 200.0
-    """Frames of exclusive speech (16 s) after which a prototype forgets as fast as it learns."""
+    """Frames of exclusive speech (16 s) after which a prototype forgets as fast as it learns; `inf`: it never does."""
     floor: float = 0.6
     """Exclusive weights below it do not enter a prototype."""
     birth: float = 0.25
@@ -50,6 +58,11 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"model.memory.kind={self.kind} is not known: choose one of {', '.join(KINDS)}")
+        if not self.cap_frames >= max(1.0, self.confirm_frames):
+            raise ValueError(
+                f"cap_frames={self.cap_frames:g} is too low: give 1 or more, and no less than "
+                f"confirm_frames={self.confirm_frames:g}, which no count would reach"
+            )
 
 
 class MemoryState(NamedTuple):
@@ -132,7 +145,8 @@ class SlotDecoder(Decoder):
         known = count > 0
         present = (known | newcomer).reshape(-1, slots)
         product = embedding[..., None, :] * prototype
-        facts = torch.stack([torch.log1p(count), known.to(count.dtype), 4 * product.sum(dim=-1)], dim=-1)
+        told = torch.log1p(count.clamp(max=TOLD_FRAMES))
+        facts = torch.stack([told, known.to(count.dtype), 4 * product.sum(dim=-1)], dim=-1)
         z = frame[..., None, :] + self.from_prototype(prototype) + self.from_product(8 * product)
         z = z + self.from_facts(facts) + newcomer[..., None] * self.newcomer
         bias = torch.zeros_like(present, dtype=z.dtype).masked_fill(~present, -1e4)

@@ -7,6 +7,7 @@ tensors one after another (https://github.com/huggingface/safetensors).
 import json
 import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ class ModelHeader:
     def num_values(self) -> int:
         """Values in all tensors."""
         return sum(math.prod(shape) for shape in self.shapes.values())
+
+
+def as_json(value: Any) -> Any:
+    """The same plain values with infinities as the words `inf` and `-inf`: JSON has no numbers for them.
+
+    >>> as_json({"cap_frames": math.inf, "chunks": (6, 12)})
+    {'cap_frames': 'inf', 'chunks': [6, 12]}
+    """
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def read_header(path: str | Path) -> ModelHeader:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.evalconfig import EvaluateConfig
-from diarnorm.hypotheses import Candidate, replacing
+from diarnorm.hypotheses import Candidate, Settings, replacing
 from diarnorm.labels import LabelScore
 from diarnorm.recordings import RecordingSet
 from diarnorm.scores import Components, FileScore
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "results"
 COMPONENTS = ("errors", "merged", "grid")
 
@@ -62,7 +62,7 @@ class Heading:
 
     settings: dict[str, Any]
     models: dict[str, dict[str, Any]]
-    """By name: `sha256` of the file, None for turns that were given."""
+    """By name: `sha256` of the file, None for turns that were given, and the `changes` asked of it."""
     sets: dict[str, dict[str, Any]]
     """By name: `recordings`, the `region` in words, `notes`."""
 
@@ -77,12 +77,12 @@ class Heading:
         """The heading of an evaluation; `notes` by name of the set."""
         import diarnorm
 
-        names = ("chunk_ms", "max_speakers", "skip_overlap", "group_by", "long_s", "pause_s", "num_resamples", "seed")
-        settings = {name: getattr(config, name) for name in names}
-        settings |= {"turns": config.turn_changes, "collars_s": list(config.collars_s), "device": config.device}
+        names = ("skip_overlap", "group_by", "long_s", "pause_s", "num_resamples", "seed")
+        settings = {name: getattr(config, name) for name in names} | {"collars_s": list(config.collars_s)}
+        settings |= Settings(device=config.device).changed_by(config).plain()
         return cls(
             {**settings, "diarnorm": diarnorm.__version__},
-            {candidate.name: {"sha256": candidate.sha256} for candidate in candidates},
+            {each.name: {"sha256": each.sha256, "changes": each.settings.plain()} for each in candidates},
             {
                 each.name: {
                     "recordings": [recording.name for recording in each.recordings],

@@ -111,11 +111,10 @@ def report(comparison: Comparison) -> str:
 def _conventions(comparison: Comparison) -> list[str]:
     """What was asked of the models, and how they were scored."""
     settings, sets = comparison.shard.heading.settings, comparison.shard.heading.sets
-    chunk = "each model's own" if settings["chunk_ms"] is None else f"{settings['chunk_ms']} ms"
-    turns = ", ".join(f"{name}={value}" for name, value in settings["turns"].items()) or "each model's own settings"
-    speakers = "" if settings["max_speakers"] is None else f"; speakers at most: {settings['max_speakers']}"
+    models = comparison.shard.heading.models
     return [
-        f"- chunk: {chunk}; turns: {turns}{speakers}; device: {settings['device']}",
+        f"- {_changes(settings)}; device: {settings['device']}",
+        *(f"- {name}: {_changes(each['changes'])}" for name, each in models.items() if _differs(each, settings)),
         f"- overlap: {'left out' if settings['skip_overlap'] else 'scored'}; diarnorm {settings['diarnorm']}",
         *(f"- scored of {name}: {each['region']}; {_extent(comparison, name)}" for name, each in sets.items()),
         f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}",
@@ -123,6 +122,24 @@ def _conventions(comparison: Comparison) -> list[str]:
         "- DER: pooled over seconds; mean DER: of the recordings, each weighing the same",
         "- merged DER: of the same activity with one label for everybody, which a diarizer must beat",
     ]
+
+
+def _differs(model: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Whether more is asked of a model than of all."""
+    return any(settings[name] != value for name, value in model["changes"].items())
+
+
+def _changes(asked: dict[str, Any]) -> str:
+    """What was asked of models, in words."""
+    chunk = "each model's own" if asked["chunk_ms"] is None else f"{asked['chunk_ms']} ms"
+    turns = _pairs(asked["turns"], ", ") or "each model's own settings"
+    memory = f"; memory: {_pairs(asked['memory'], ', ')}" if asked["memory"] else ""
+    speakers = "" if asked["max_speakers"] is None else f"; speakers at most: {asked['max_speakers']}"
+    return f"chunk: {chunk}; turns: {turns}{memory}{speakers}"
+
+
+def _pairs(values: dict[str, Any], between: str) -> str:
+    return between.join(f"{name}={value}" for name, value in values.items())
 
 
 def _extent(comparison: Comparison, set_name: str) -> str:
@@ -174,10 +191,12 @@ def write_tables(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def _write_csv(comparison: Comparison, file: Any) -> None:
-    """One line per row; what was asked of all models stands in every line."""
-    settings = comparison.shard.heading.settings
-    asked = {"chunk_ms": settings["chunk_ms"], "turns": " ".join(f"{k}={v}" for k, v in settings["turns"].items())}
-    names = [*(field.name for field in fields(Row)), *asked]
+    """One line per row; what was asked of its model stands in every line."""
+    asked = {
+        name: {"chunk_ms": changes["chunk_ms"]} | {part: _pairs(changes[part], " ") for part in ("turns", "memory")}
+        for name, changes in ((name, each["changes"]) for name, each in comparison.shard.heading.models.items())
+    }
+    names = [*(field.name for field in fields(Row)), "chunk_ms", "turns", "memory"]
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**asdict(row), **asked} for row in comparison.rows)
+    writer.writerows({**asdict(row), **asked[row.model]} for row in comparison.rows)

@@ -26,7 +26,7 @@ from diarnorm.distributed import from_first, num_processes, rank
 from diarnorm.heap import keep_freed_memory
 from diarnorm.losses import Batch, SpeakerHeads
 from diarnorm.model import Model, ModelConfig
-from diarnorm.modelfile import read_header
+from diarnorm.modelfile import as_json, read_header
 from diarnorm.objective import add_gradients
 from diarnorm.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.runconfig import RunConfig
@@ -297,7 +297,7 @@ class Trainer:
             "processes": num_processes(),
             "commit": _commit(),
             "torch": torch.__version__,
-            "config": asdict(self.config),
+            "config": as_json(asdict(self.config)),
             "development": _rounded(figures),
         }
 

@@ -15,7 +15,6 @@ from diarnorm.checkpoint import Checkpoint
 from diarnorm.develop import DevelopmentSet
 from diarnorm.devrecordings import RecordedSet
 from diarnorm.memory import MemoryConfig
-from diarnorm.model import Model
 from diarnorm.turns import TurnConfig
 
 MEMORY_GRID: dict[str, tuple[float, ...]] = {
@@ -25,8 +24,8 @@ MEMORY_GRID: dict[str, tuple[float, ...]] = {
     "drop_frames": (12, 25, 50, 100),
 }
 TURN_GRID: dict[str, tuple[float, ...]] = {
-    "onset": (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6),
-    "offset": (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+    "onset": (0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8),
+    "offset": (0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
     "min_on_frames": (1, 2, 3, 4),
     "min_off_frames": (2, 3, 4, 6, 8),
     "pad_frames": (0, 1, 2),
@@ -48,9 +47,7 @@ class Trial:
 
     def applied_to(self, checkpoint: Checkpoint) -> Checkpoint:
         """The same weights under this setting."""
-        model = Model(replace(checkpoint.model.config, memory=self.memory))
-        model.load_state_dict(checkpoint.model.state_dict())
-        return replace(checkpoint, model=model.eval(), turns=self.turns)
+        return checkpoint.under(self.memory, self.turns)
 
 
 class Tuner:
@@ -75,7 +72,8 @@ class Tuner:
         """Settings that differ from the best one, as it is by then, in one parameter."""
         for name, values in MEMORY_GRID.items():
             for value in values:
-                yield replace(self.best.memory, **{name: value}), self.best.turns
+                if name != "confirm_frames" or value <= self.best.memory.cap_frames:
+                    yield replace(self.best.memory, **{name: value}), self.best.turns
         for name, values in TURN_GRID.items():
             for value in values:
                 changed = {name: value}

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from diarnorm.checkpoint import Checkpoint, from_plain, load_checkpoint, save_checkpoint
 from diarnorm.frontend import FrontEndConfig
 from diarnorm.model import Model, ModelConfig
-from diarnorm.modelfile import METADATA_KEY
+from diarnorm.modelfile import METADATA_KEY, as_json
 from diarnorm.norms import NORMS
 from diarnorm.stream import Diarizer
 from diarnorm.turns import TurnConfig
@@ -169,6 +169,16 @@ def test_metadata_is_plain_json_that_names_the_norm(path: Path) -> None:
     assert facts["turns"] == asdict(checkpoint.turns)
 
 
+def test_a_memory_without_a_cap_comes_back(path: Path) -> None:
+    checkpoint = make_checkpoint()
+    endless = checkpoint.under(replace(MEMORY, cap_frames=math.inf), checkpoint.turns)
+    save_checkpoint(path, endless)
+    assert read_raw(path)[0]["model"]["memory"]["cap_frames"] == "inf"
+    loaded = load_checkpoint(path)
+    assert loaded.model.config == endless.model.config
+    assert loaded.model.memory.config.cap_frames == math.inf
+
+
 @pytest.mark.parametrize("bad", [{"der": math.nan}, {"der": math.inf}, {"model": torch.zeros(1)}])
 def test_records_that_are_not_plain_are_refused(path: Path, bad: dict) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -282,6 +292,9 @@ def test_unknown_fields_are_refused_at_any_depth() -> None:
         from_plain(Tree, {"leaves": [{"sise": 1}]})
 
 
-@pytest.mark.parametrize("config", [ModelConfig(), TurnConfig(), ModelConfig(encoder=ENCODER, memory=MEMORY)])
+ENDLESS = ModelConfig(memory=replace(MEMORY, cap_frames=math.inf))
+
+
+@pytest.mark.parametrize("config", [ModelConfig(), TurnConfig(), ModelConfig(encoder=ENCODER, memory=MEMORY), ENDLESS])
 def test_configurations_survive_json(config: ModelConfig | TurnConfig) -> None:
-    assert from_plain(type(config), json.loads(json.dumps(asdict(config)))) == config
+    assert from_plain(type(config), json.loads(json.dumps(as_json(asdict(config)), allow_nan=False))) == config

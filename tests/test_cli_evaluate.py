@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from diarnorm.cli import main
-from diarnorm.evalconfig import EvaluateConfig, TurnChanges
+from diarnorm.evalconfig import EvaluateConfig, MemoryChanges, TurnChanges, Variant
 from diarnorm.resources import recipes_dir, samples_dir
 from tests.evalset import save_rttm, save_set
 
 ROOT = Path(__file__).resolve().parent.parent
-KEYS = (
-    "chunk_ms collars_s device group_by long_s max_speakers models num_resamples pause_s seed sets shard skip_overlap "
-)
-KEYS += "strict turns workers"
+KEYS = "chunk_ms collars_s device group_by long_s max_speakers memory models num_resamples pause_s seed sets shard "
+KEYS += "skip_overlap strict turns workers"
+MEMORY_KEYS = "birth cap_frames confirm_frames drop_frames floor"
+VARIANT_KEYS = "chunk_ms max_speakers memory path turns"
 TURN_KEYS = "hold_frames min_off_frames min_on_frames offset onset pad_frames"
 FILES = {"evaluation.md", "evaluation.csv", "evaluation.json", "evaluation.png"}
 
@@ -113,9 +113,25 @@ def test_models_may_be_named_and_sets_have_parts() -> None:
     ]
 
 
+def test_variants_of_a_model_stand_in_one_table() -> None:
+    variants = "{own: loud.safetensors, sum: {path: loud.safetensors, memory: {cap_frames: inf}, chunk_ms: 480}}"
+    assert main(["evaluate", f"models={variants}", SET, "memory.birth=0.3"]) == 0
+    folder = Path("runs/evaluate/memory.birth=0.3")
+    pooled = [row for row in rows(str(folder)) if row["kind"] == "pooled" and row["collar_each_side_s"] == "0.0"]
+    assert [(row["model"], row["chunk_ms"], row["memory"]) for row in pooled] == [
+        ("own", "", "birth=0.3"),
+        ("sum", "480", "birth=0.3 cap_frames=inf"),
+    ]
+    text = (folder / "evaluation.md").read_text("utf-8")
+    assert "- chunk: each model's own; turns: each model's own settings; memory: birth=0.3; device: cpu" in text
+    own = "- sum: chunk: 480 ms; turns: each model's own settings; memory: birth=0.3, cap_frames=inf"
+    assert [line for line in text.splitlines() if line.startswith(("- sum:", "- own:"))] == [own]
+    json.loads((folder / "evaluation.json").read_text("utf-8"), parse_constant=pytest.fail)
+
+
 def test_recipes_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = sorted(path.parent.name for path in recipes_dir().glob("*/evaluation.yaml"))
-    assert names == ["samples"]
+    assert names == ["long", "samples"]
     words = ["evaluate", "recipe=samples", MODEL]
     assert main([*words, "collars_s=[0]"]) == 0
     values = json.loads(Path("runs/samples/collars_s=[0]/evaluation.json").read_text("utf-8"))
@@ -138,6 +154,8 @@ def test_without_matplotlib_there_is_no_picture(
 def test_keys_are_frozen() -> None:
     assert " ".join(sorted(EvaluateConfig.__dataclass_fields__)) == KEYS
     assert " ".join(sorted(TurnChanges.__dataclass_fields__)) == TURN_KEYS
+    assert " ".join(sorted(MemoryChanges.__dataclass_fields__)) == MEMORY_KEYS
+    assert " ".join(sorted(Variant.__dataclass_fields__)) == VARIANT_KEYS
 
 
 MISTAKES = [
@@ -153,6 +171,9 @@ MISTAKES = [
     ([SET, "+chunk=5"], "chunk is no key of an evaluation; did you mean chunk_ms?"),
     ([SET, "turns.min_of_frames=5"], "did you mean turns.min_off_frames?"),
     ([SET, "turns.confirm_frames=5"], "Key 'confirm_frames' not in 'TurnChanges'"),
+    ([SET, "memory.cap_frame=5"], "did you mean memory.cap_frames?"),
+    ([SET, "memory.cap_frames=0"], "memory of loud with these changes: cap_frames=0 is too low: give 1 or more"),
+    ([SET, "models={x: {path: loud.safetensors, chunk: 480}}"], "Variant has no field chunk: known are chunk_ms"),
     ([SET, "turns.onset=abc"], "'abc' of type 'str' could not be converted to Float"),
     ([SET, "turns.pad_frames=40"], "with these changes: min_off_frames=6 is less than twice pad_frames=40"),
     ([SET, "workers=0"], "workers=0 is out of range: give a number of at least 1"),
@@ -160,7 +181,7 @@ MISTAKES = [
     ([SET, "device=abacus"], "device=abacus cannot be used here"),
     ([SET, "--shrd"], "unknown option --shrd"),
     ([SET, "typo"], "give KEY=VALUE"),
-    (["recipe=smoke"], "recipe=smoke is neither a recipe (samples) nor a folder with an evaluation.yaml"),
+    (["recipe=smoke"], "recipe=smoke is neither a recipe (long, samples) nor a folder with an evaluation.yaml"),
     (["merge=nosuch"], "nosuch is no folder: give the one that the jobs wrote to"),
     (["merge=runs", "workers=2"], "merge=FOLDER goes alone"),
 ]

@@ -28,10 +28,12 @@ SETTINGS = {
     "num_resamples": 200,
     "seed": 0,
     "turns": {"min_off_frames": 6},
+    "memory": {"cap_frames": "inf"},
     "collars_s": [0.0, 0.25],
     "device": "cpu",
     "diarnorm": "9.9",
 }
+CHANGES = ("chunk_ms", "max_speakers", "turns", "memory", "device")
 
 
 def result(model: str, name: str, parts: tuple[float, float, float, float], **changes: Any) -> Result:
@@ -49,7 +51,8 @@ def result(model: str, name: str, parts: tuple[float, float, float, float], **ch
 
 
 def make(results: list[Result], **settings: Any) -> Comparison:
-    models = {r.model: {"sha256": None} for r in results}
+    asked = {name: {**SETTINGS, **settings}[name] for name in CHANGES}
+    models = {r.model: {"sha256": None, "changes": asked} for r in results}
     sets = {
         name: {"recordings": list(dict.fromkeys(r.recording for r in results)), "region": "UEM", "notes": ["odd"]}
         for name in dict.fromkeys(r.set_name for r in results)
@@ -153,7 +156,7 @@ def cells(table: str, head: str) -> list[list[str]]:
 
 def test_the_report_has_every_table(comparison: Comparison) -> None:
     text = report(comparison)
-    assert "- chunk: 480 ms; turns: min_off_frames=6; device: cpu" in text
+    assert "- chunk: 480 ms; turns: min_off_frames=6; memory: cap_frames=inf; device: cpu" in text
     assert "- scored of s: UEM; 30.0 s; the reference itself on the grid of 80-ms frames has a DER of 0.0 %" in text
     head, _, m, n = cells(text, "# Evaluation")
     assert dict(zip(head, m, strict=True)) | {"95 % interval": ""} == {
@@ -190,12 +193,8 @@ def test_files_hold_all_figures(comparison: Comparison, tmp_path: Path) -> None:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(comparison.rows)
     first = lines[0]
-    assert (first["kind"], first["model"], first["chunk_ms"], first["turns"]) == (
-        "pooled",
-        "m",
-        "480",
-        "min_off_frames=6",
-    )
+    asked = ("pooled", "m", "480", "min_off_frames=6", "cap_frames=inf")
+    assert tuple(first[name] for name in ("kind", "model", "chunk_ms", "turns", "memory")) == asked
     assert float(first["der"]) == comparison.rows[0].der
     read = json.loads(values.read_text("utf-8"))
     assert read["settings"]["turns"] == {"min_off_frames": 6}

@@ -78,10 +78,10 @@ def test_files_that_hold_no_results(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no results/K-of-N"):
         find_shards(tmp_path)
     path = tmp_path / "0-of-1.json"
-    for text in ("", "[]", "{}", '{"format": 1}', '{"format": 1, "heading": {}, "results": []}'):
+    for text in ("", "[]", "{}", '{"format": 2}', '{"format": 2, "heading": {}, "results": []}'):
         path.write_text(text)
         with pytest.raises(ValueError, match="holds no results of an evaluation, or is damaged"):
             read_shard(path)
     path.write_text(json.dumps({"format": 9}))
-    with pytest.raises(ValueError, match="has format 9, this version reads 1"):
+    with pytest.raises(ValueError, match="has format 9, this version reads 2"):
         read_shard(path)

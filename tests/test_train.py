@@ -51,6 +51,19 @@ def losses_in(run_dir: Path) -> list[dict[str, str]]:
 # ---- resuming ---------------------------------------------------------------------------------------------
 
 
+def test_a_run_without_a_cap_trains_goes_on_and_is_saved(corpus: Path, tmp_path: Path) -> None:
+    run = tiny_run(corpus, rollout_from=0.0)
+    run = replace(run, model=replace(run.model, memory=replace(run.model.memory, cap_frames=math.inf)))
+    interrupt(run, tmp_path, at_step=4)
+    Trainer(run, tmp_path).run()
+    assert all(math.isfinite(float(row["births"])) for row in losses_in(tmp_path))
+    model = load_checkpoint(tmp_path / "model.safetensors")
+    assert model.model.memory.config.cap_frames == math.inf
+    assert model.training["config"]["model"]["memory"]["cap_frames"] == "inf"
+    with pytest.raises(ValueError, match=r"of another run \(model.memory.cap_frames=200.0 was inf\)"):
+        Trainer(tiny_run(corpus, rollout_from=0.0), tmp_path)
+
+
 class Stop(KeyboardInterrupt):
     """What a test throws into a run."""
 

@@ -25,9 +25,11 @@ Runs models on sets of recordings and compares them: DER with its parts, the DER
 miscounted, speed, with intervals and paired differences, as Markdown, CSV, JSON and a picture.
   diarnorm evaluate sets.mine=FOLDER
   diarnorm evaluate models=[rms,path.safetensors] sets.real=real/ sets.sim=simulated/ workers=4
-  diarnorm evaluate sets.mine=FOLDER chunk_ms=480 turns.min_off_frames=6
+  diarnorm evaluate sets.mine=FOLDER chunk_ms=480 turns.min_off_frames=6 memory.birth=0.5
+  diarnorm evaluate sets.mine=FOLDER 'models={own: rms, sum: {path: rms, memory: {cap_frames: inf}}}'
   diarnorm evaluate recipe=samples
-A model is a shipped name, a model file, or a folder of RTTM files from elsewhere; models={a: PATH, b: PATH} names them.
+A model is a shipped name, a model file, or a folder of RTTM files from elsewhere; models={a: PATH, b: PATH} names them,
+and {path: PATH, chunk_ms: ..., max_speakers: ..., turns: {...}, memory: {...}} is one under settings of its own.
 A set is a folder of recordings with NAME.rttm beside each (and UEM files where only parts are scored), a list of
 recordings, or its parts: sets.x.audio=FOLDER sets.x.rttm=FOLDER sets.x.uem=FILE, or sets.x.region_s=[0,30].
 Everything goes to runs/evaluate/CHANGES; hypotheses that are there are used again while model, recording and settings
