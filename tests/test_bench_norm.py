@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import torch
 from diarnorm import bench_norm, model, stopwatch
 from diarnorm.bench_norm import Row, crossovers, measure, plot, table, write_csv
 from diarnorm.cli import main
+from diarnorm.conformer import EncoderConfig
 from diarnorm.contestants import make_contestants
 from diarnorm.kernels import native
+from diarnorm.memory import MemoryConfig
 from diarnorm.model import ModelConfig
 from diarnorm.stopwatch import Comparison, Machine
 from tests.tiny import ENCODER, MEMORY
@@ -69,11 +72,18 @@ def test_figures_of_known_times(backward: bool, monkeypatch: pytest.MonkeyPatch)
         assert entry.mode == ("forward+backward" if backward else "forward")
 
 
+@dataclass(frozen=True)
+class Tiny(ModelConfig):
+    """A small model where none is asked for."""
+
+    encoder: EncoderConfig = ENCODER
+    memory: MemoryConfig = MEMORY
+
+
 def test_layers_and_steps_of_the_encoder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way_of_load: list[tuple[str, ...]]
 ) -> None:
-    tiny = ModelConfig(encoder=ENCODER, memory=MEMORY)
-    monkeypatch.setattr(model, "ModelConfig", lambda: tiny)
+    monkeypatch.setattr(model, "ModelConfig", Tiny)
     words = ["--encoder", "--dims", "32", "--rows", "1", "--rounds", "1", "--cpu-kernel", "operators"]
     assert main(["bench", "norm", *words]) == 0
     out = capsys.readouterr().out
