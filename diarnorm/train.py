@@ -38,6 +38,9 @@ from diarnorm.trainlog import TrainingLog
 from diarnorm.tune import Tuner
 from diarnorm.warmstart import FINISHED, UNFINISHED, Ancestor, differences, find_ancestor, first_weights
 
+LATER_KEYS = {"skips", "ancestor", "speakers"}
+"""What checkpoints of version 0.1.0 do not hold."""
+
 
 class Trainer:
     """One run. `Trainer(config, run_dir).run()` starts it, or goes on where its folder says it stopped.
@@ -114,6 +117,11 @@ class Trainer:
         if not self.checkpoint_path.exists():
             return None
         saved = torch.load(self.checkpoint_path, weights_only=True, map_location="cpu")
+        if LATER_KEYS - saved.keys():
+            raise ValueError(
+                f"{self.checkpoint_path} was written by an older diarnorm: remove its folder to start anew, "
+                "or start another run from its model with train.init_from"
+            )
         self._check_same_run(saved)
         return saved
 

@@ -481,6 +481,14 @@ def test_an_utterance_without_speech(tmp_path: Path) -> None:
         Trainer(tiny_run(tmp_path / "tree", stages=stages), tmp_path / "run")
 
 
+def test_going_on_from_a_checkpoint_of_version_0_1_0(corpus: Path, whole_run: Path, tmp_path: Path) -> None:
+    saved = torch.load(whole_run / "last.pt", weights_only=True)
+    del saved["speakers"]
+    torch.save(saved, tmp_path / "last.pt")
+    with pytest.raises(ValueError, match=r"last.pt was written by an older diarnorm: remove its folder"):
+        Trainer(tiny_run(corpus), tmp_path)
+
+
 def test_going_on_with_another_model_or_other_speakers(corpus: Path, whole_run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"last.pt is of another run \(model.encoder.norm=layer was rms\)"):
         Trainer(tiny_run(corpus, norm="layer"), whole_run)

@@ -163,7 +163,7 @@ def test_the_command_compiles_once(
     monkeypatch.setenv("CXX", str(fake_compiler(tmp_path, f"echo run >> {runs}; echo > $target")))
     monkeypatch.setattr(native, "load_library", lambda: object())
     native_load_cleared = []
-    native.load.cache_clear = lambda: native_load_cleared.append(True)  # pyright: ignore[reportFunctionMemberAccess]
+    monkeypatch.setattr(native.load, "cache_clear", lambda: native_load_cleared.append(True))
     for arguments, said in (([], "compiled in"), ([], "is there already"), (["--force"], "compiled in")):
         assert cli.main(["build-native", *arguments]) == 0
         out, err = capsys.readouterr()
