@@ -113,7 +113,7 @@ class Decoder(nn.Module):
 
     from_frame: nn.Module
     """What needs the frame alone, done for all frames at once."""
-    head: nn.Module
+    head: nn.Linear
     """What gives the logits."""
 
 

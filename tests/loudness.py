@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
 from diarnorm.conformer import EncoderConfig
 from diarnorm.frontend import FrontEndConfig
-from diarnorm.memory import MemoryConfig
+from diarnorm.memory import MemoryConfig, SlotDecoder
 from diarnorm.model import Model, ModelConfig
 from diarnorm.timebase import FRAME_SAMPLES, SAMPLE_RATE
 from diarnorm.turns import TurnConfig
@@ -72,6 +73,8 @@ def _loudness_line(model: Model) -> tuple[torch.Tensor, float]:
 def _set_memory(model: Model, line: torch.Tensor, offset: float, *, always: bool) -> None:
     """Activity from the line alone: sure for a known speaker, barely above a half for a newcomer."""
     decoder, dim = model.memory.decoder, CONFIG.memory.dim
+    assert isinstance(decoder, SlotDecoder)
+    assert isinstance(decoder.from_frame, nn.Linear)
     for name, parameter in decoder.named_parameters():
         parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
     verdict, other = torch.zeros(dim), torch.zeros(dim)

@@ -36,6 +36,7 @@ def run_of(corpus: Path, norm: str = "rms", **changes: Any) -> RunConfig:
 def parts(config: RunConfig, data: RunData) -> tuple[Model, SpeakerHeads, torch.Tensor]:
     """A model in training with large weights, heads, and a teacher that knows every other utterance."""
     torch.manual_seed(0)
+    assert data.speech is not None
     model = Model(config.model).train()
     teacher = torch.randn(data.speech.num_utterances * data.speech.num_factors, TEACHER_DIM)
     teacher[::2] = 0.0

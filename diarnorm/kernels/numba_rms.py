@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from numba import carray, cfunc, types
+from numba import carray, cfunc, types  # pyright: ignore[reportPrivateImportUsage]
 from torch import Tensor
 from torch.autograd import Function
 
@@ -109,7 +109,7 @@ def _compile(loop: Callable[..., None], num_pointers: int, dtype: torch.dtype) -
     signature = types.void(*pointers, *[types.int64] * 5, real, types.float64)
     compiled = cfunc(signature, cache=True, fastmath=FREEDOM)(loop)
     c_types = (*[ctypes.c_void_p] * num_pointers, *[ctypes.c_int64] * 5, c_real, ctypes.c_double)
-    return ctypes.CFUNCTYPE(None, *c_types)(compiled.address)
+    return ctypes.CFUNCTYPE(None, *c_types)(compiled.address)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 # ---- tensors in and out -----------------------------------------------------------------------------------------
