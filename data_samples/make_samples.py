@@ -15,13 +15,13 @@ import numpy as np
 import soundfile
 from voices import speak
 
-from diarnorm.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
-from diarnorm.activity import runs_of, speech_activity
-from diarnorm.conversation import SPEECH, Piece, Plan, close_gaps, collect_pieces
-from diarnorm.noises import NoiseConfig, draw_noises
 from diarnorm.rttm import write_rttm
-from diarnorm.simulate import render
-from diarnorm.speech import Speech, SpeechConfig, load_speech
+from diarnorm.simulation.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
+from diarnorm.simulation.activity import runs_of, speech_activity
+from diarnorm.simulation.conversation import SPEECH, Piece, Plan, close_gaps, collect_pieces
+from diarnorm.simulation.noises import NoiseConfig, draw_noises
+from diarnorm.simulation.render import render
+from diarnorm.simulation.speech import Speech, SpeechConfig, load_speech
 from diarnorm.timebase import (
     HOP_SAMPLES,
     SAMPLE_RATE,

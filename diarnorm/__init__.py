@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diarnorm.audio import open_audio
-    from diarnorm.evaluate import score
+    from diarnorm.audio.reader import open_audio
+    from diarnorm.evaluation.scoring import score
     from diarnorm.norms import make_norm
     from diarnorm.rttm import read_rttm, write_rttm
     from diarnorm.stream import Diarizer, Stream, StreamState
@@ -43,9 +43,9 @@ _HOMES = {
     "TurnConfig": "turns",
     "TurnStart": "turns",
     "make_norm": "norms",
-    "open_audio": "audio",
+    "open_audio": "audio.reader",
     "read_rttm": "rttm",
-    "score": "evaluate",
+    "score": "evaluation.scoring",
     "write_rttm": "rttm",
 }
 """Module of each public name."""

@@ -35,10 +35,10 @@ COMMANDS = {
     "demo": Command("diarnorm.commands.demo", "diarize the sample recordings and score them"),
     "score": Command("diarnorm.commands.score", "DER of RTTM files against a reference"),
     "info": Command("diarnorm.commands.info", "what a model file says about itself"),
-    "train": Command("diarnorm.recipe", "train a model by a recipe"),
+    "train": Command("diarnorm.commands.train", "train a model by a recipe"),
     "evaluate": Command("diarnorm.commands.evaluate", "compare models on sets of recordings, with intervals"),
     "simulate": Command("diarnorm.commands.simulate", "make conversations with references, and count real ones"),
-    "bench": Command("diarnorm.bench", "speed, latency and memory on this machine"),
+    "bench": Command("diarnorm.bench.streaming", "speed, latency and memory on this machine"),
     "convert": Command("diarnorm.commands.convert", "put another norm under a model's weights, exactly"),
     "build-native": Command("diarnorm.commands.build_native", "compile a faster norm=rms for this machine's CPU"),
 }

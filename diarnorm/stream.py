@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Float32
 
 from diarnorm import turns as turn_rules
-from diarnorm.audio import open_audio
+from diarnorm.audio.mono import Block, Mono16k
+from diarnorm.audio.reader import open_audio
 from diarnorm.checkpoint import Checkpoint, load_checkpoint
 from diarnorm.model import Model, ModelState
-from diarnorm.mono import Block, Mono16k
 from diarnorm.resources import find_model
 from diarnorm.timebase import (
     FRAME_SAMPLES,

@@ -27,7 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
         import tests.shapes  # noqa: F401 - the hook looks the name up
 
         package = Path(__file__).resolve().parent.parent / "diarnorm"
-        modules = [f"diarnorm.{path.stem}" for path in package.glob("*.py") if path.stem != "__init__"]
+        folders = ("", "audio", "simulation", "evaluation", "training", "bench")
+        paths = [path.relative_to(package) for folder in folders for path in (package / folder).glob("*.py")]
+        modules = [".".join(["diarnorm", *path.with_suffix("").parts]) for path in paths if path.stem != "__init__"]
         jaxtyping.install_import_hook(modules, "tests.shapes.check")
 
 
@@ -77,6 +79,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     It lies where `data.speech=synthetic` looks with `corpus.parent.parent` as XDG_CACHE_HOME; put caches beside it.
     """
-    from diarnorm.synthetic import make_corpus
+    from diarnorm.simulation.synthetic import make_corpus
 
     return make_corpus(tmp_path_factory.mktemp("cache") / "diarnorm" / "synthetic")

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["diarnorm.train", "tests.tiny_run"])
+CONTEXT.set_forkserver_preload(["diarnorm.training.trainer", "tests.tiny_run"])
 
 
 def run_group(work: Callable[..., Any], size: int, folder: Path, *arguments: Any) -> list[Any]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from diarnorm.planner import plan_conversation
 from diarnorm.rttm import write_rttm
-from diarnorm.simulate import render
-from diarnorm.speech import Speech
-from diarnorm.synthetic import write_tree
+from diarnorm.simulation.planner import plan_conversation
+from diarnorm.simulation.render import render
+from diarnorm.simulation.speech import Speech
+from diarnorm.simulation.synthetic import write_tree
 from diarnorm.timebase import SAMPLE_RATE
 
 

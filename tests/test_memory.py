@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diarnorm.losses import decode
 from diarnorm.memory import (
     MemoryConfig,
     MemoryOutput,
@@ -21,6 +20,7 @@ from diarnorm.memory import (
     first_free,
     prototypes,
 )
+from diarnorm.training.losses import decode
 from tests.tiny import MEMORY, in_steps, make_memory, noise, script, scripted_memory, tensors_of, whole_chunks
 
 DIM = 32

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diarnorm.labels import LabelScore, label_score
-from diarnorm.losses import decode
+from diarnorm.evaluation.labels import LabelScore, label_score
 from diarnorm.memory import TOLD_FRAMES, MemoryConfig, MemoryOutput, MemoryState, SpeakerMemory
 from diarnorm.timebase import frames_to_samples, frames_to_seconds
+from diarnorm.training.losses import decode
 from diarnorm.turns import Turn, finish, init_state, step
 from tests.tiny import MEMORY, QUICK_TURNS, SimilarityDecoder, make_memory, noise, script, scripted_memory
 

@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from diarnorm.data import CurriculumStage
-from diarnorm.losses import Batch, LossConfig, SpeakerHeads, training_losses
 from diarnorm.memory import MemoryConfig, MemoryOutput, SpeakerMemory
 from diarnorm.model import Model, ModelConfig
-from diarnorm.optimizers import make_optimizer
 from diarnorm.outputs import FixedOutputs, in_best_order, make_memory
-from diarnorm.runconfig import RunConfig, TrainConfig
 from diarnorm.stream import Diarizer
-from diarnorm.train import Trainer
+from diarnorm.training.batches import CurriculumStage
+from diarnorm.training.config import RunConfig, TrainConfig
+from diarnorm.training.losses import Batch, LossConfig, SpeakerHeads, training_losses
+from diarnorm.training.optimizers import make_optimizer
+from diarnorm.training.trainer import Trainer
 from tests.tiny import ENCODER, MEMORY, QUICK_TURNS, in_steps, noise, tensors_of, two_voices, whole_chunks
 from tests.tiny_run import differing, tiny_run
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from diarnorm.activity import PieceConfig, cut_pieces
-from diarnorm.conversation import Plan
-from diarnorm.speech import Speech, SpeechConfig, load_speech
-from diarnorm.synthetic import write_tree
+from diarnorm.simulation.activity import PieceConfig, cut_pieces
+from diarnorm.simulation.conversation import Plan
+from diarnorm.simulation.speech import Speech, SpeechConfig, load_speech
+from diarnorm.simulation.synthetic import write_tree
+from diarnorm.simulation.tracks import cut_out, dry_track
 from diarnorm.timebase import HOP_SAMPLES
-from diarnorm.tracks import cut_out, dry_track
 
 FACTORS = ((9, 10), (1, 1), (11, 10))
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from diarnorm.audio import AudioReader, open_audio
+from diarnorm.audio.reader import AudioReader, open_audio
 
 GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")
 

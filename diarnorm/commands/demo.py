@@ -62,7 +62,7 @@ def _stream_sample(
     path: Path, diarizer: "Diarizer", folder: Path, options: Namespace, interrupts: Interrupts
 ) -> "Outcome":
     """Diarize one sample into its RTTM file."""
-    from diarnorm.audio import open_audio
+    from diarnorm.audio.reader import open_audio
     from diarnorm.commands.session import Session, paced
 
     watched = sys.stderr is not None and sys.stderr.isatty()
@@ -85,8 +85,8 @@ def _stream_sample(
 
 def _results(outcomes: "dict[Path, Outcome]") -> list[str]:
     """Scores of the samples that have a reference, and how fast each went."""
-    from diarnorm.evaluate import score
-    from diarnorm.scores import format_table
+    from diarnorm.evaluation.scores import format_table
+    from diarnorm.evaluation.scoring import score
 
     references, regions, hypotheses = {}, {}, {}
     for path, outcome in outcomes.items():

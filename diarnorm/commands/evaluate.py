@@ -10,7 +10,7 @@ from diarnorm.hydrajob import HydraCommand, quoted
 from diarnorm.resources import configs_dir, recipes_dir, samples_dir
 
 if TYPE_CHECKING:
-    from diarnorm.results import Shard
+    from diarnorm.evaluation.results import Shard
 
 RECIPE = "evaluation"
 """Name of the file that makes a folder a recipe of an evaluation."""
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     if merges:
         if len(merges) > 1 or any(not word.startswith(("merge=", "--debug")) for word in argv):
             raise ValueError("merge=FOLDER goes alone: models, sets and settings stand in the results")
-        from diarnorm.results import find_shards
+        from diarnorm.evaluation.results import find_shards
 
         finish(find_shards(Path(merges[0])), Path(merges[0]))
         return 0
@@ -87,7 +87,7 @@ def _add_resolver() -> None:
 
 
 def _evaluate_config() -> type:
-    from diarnorm.evalconfig import EvaluateConfig
+    from diarnorm.evaluation.config import EvaluateConfig
 
     return EvaluateConfig
 
@@ -97,9 +97,9 @@ def evaluate_job(config: Any) -> dict[str, float]:
     from hydra.core.hydra_config import HydraConfig
 
     from diarnorm.checkpoint import from_plain
-    from diarnorm.evalconfig import EvaluateConfig
-    from diarnorm.evaluation import evaluate
-    from diarnorm.results import shards_beside, write_shard
+    from diarnorm.evaluation.config import EvaluateConfig
+    from diarnorm.evaluation.results import shards_beside, write_shard
+    from diarnorm.evaluation.run import evaluate
 
     _add_resolver()
     runtime = HydraConfig.get().runtime
@@ -120,10 +120,10 @@ def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> 
     Raises:
         ValueError: shards that are missing or do not belong together; with `strict`, a missing hypothesis.
     """
-    from diarnorm.comparison import POOLED, compare
-    from diarnorm.figures import draw
-    from diarnorm.results import merge
-    from diarnorm.tables import notes_of, pooled_table, write_tables
+    from diarnorm.evaluation.comparison import POOLED, compare
+    from diarnorm.evaluation.figures import draw
+    from diarnorm.evaluation.results import merge
+    from diarnorm.evaluation.tables import notes_of, pooled_table, write_tables
 
     comparison = compare(merge(shards))
     paths = write_tables(comparison, folder)

@@ -46,8 +46,8 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run `diarnorm score` with these arguments; the exit code."""
     options = make_parser().parse_args(argv)
-    from diarnorm.evaluate import score_files
-    from diarnorm.scores import format_table
+    from diarnorm.evaluation.scores import format_table
+    from diarnorm.evaluation.scoring import score_files
 
     result = score_files(
         options.reference,

@@ -14,8 +14,8 @@ from diarnorm.timebase import frames_to_seconds
 from diarnorm.turns import Turn
 
 if TYPE_CHECKING:
+    from diarnorm.audio.mono import Block
     from diarnorm.live import Timeline
-    from diarnorm.mono import Block
     from diarnorm.stream import Stream
 
 

@@ -12,10 +12,10 @@ from diarnorm.commands.arguments import Parser, at_least, checked, seconds
 from diarnorm.commands.sinks import open_folder
 
 if TYPE_CHECKING:
-    from diarnorm.conversation import Plan
-    from diarnorm.planner import SimulatorConfig
-    from diarnorm.speech import Speech
-    from diarnorm.talkstats import Talk
+    from diarnorm.simulation.conversation import Plan
+    from diarnorm.simulation.planner import SimulatorConfig
+    from diarnorm.simulation.speech import Speech
+    from diarnorm.simulation.talkstats import Talk
 
 SYNTHETIC = "synthetic"
 """SPEECH that stands for voices made on the spot."""
@@ -88,8 +88,8 @@ def main(argv: Sequence[str]) -> int:
         check_free(folder, names)
     import torch
 
+    from diarnorm.simulation.talkstats import comparison_table, read_talks, talk_statistics
     from diarnorm.stream import find_device
-    from diarnorm.talkstats import comparison_table, read_talks, talk_statistics
 
     torch.set_num_threads(options.threads)
     device = find_device(options.device)
@@ -135,10 +135,10 @@ def check_free(folder: Path, names: Sequence[str]) -> None:
 
 def _make(options: Namespace, names: Sequence[str], folder: Path | None, device: Any) -> Iterator["Talk"]:
     """Plan, render and write one conversation after the other; each counted."""
-    from diarnorm.planner import plan_conversation
-    from diarnorm.rundata import default_cache_dir
-    from diarnorm.speech import CLIPS, load_speech
-    from diarnorm.synthetic import make_corpus
+    from diarnorm.simulation.planner import plan_conversation
+    from diarnorm.simulation.speech import CLIPS, load_speech
+    from diarnorm.simulation.synthetic import make_corpus
+    from diarnorm.training.rundata import default_cache_dir
 
     config = simulator_config(options)
     cache = Path(options.cache_dir) if options.cache_dir else default_cache_dir()
@@ -169,8 +169,8 @@ def write_conversation(
     import soundfile
 
     from diarnorm.rttm import write_rttm
-    from diarnorm.simulate import render_parts
-    from diarnorm.talkstats import count_talk, frame_power
+    from diarnorm.simulation.render import render_parts
+    from diarnorm.simulation.talkstats import count_talk, frame_power
     from diarnorm.timebase import SAMPLE_RATE, samples_to_seconds
 
     powers = []
@@ -200,8 +200,8 @@ def simulator_config(options: Namespace) -> "SimulatorConfig":
     Raises:
         ValueError: a key that does not exist or a value of the wrong type.
     """
-    from diarnorm.planner import SimulatorConfig
-    from diarnorm.turntaking import Silence
+    from diarnorm.simulation.planner import SimulatorConfig
+    from diarnorm.simulation.turntaking import Silence
 
     config = SimulatorConfig() if options.config is None else _read_config(Path(options.config))
     if options.speakers is not None:
@@ -219,7 +219,7 @@ def _read_config(path: Path) -> "SimulatorConfig":
     from yaml import YAMLError
 
     from diarnorm.checkpoint import from_plain
-    from diarnorm.planner import SimulatorConfig
+    from diarnorm.simulation.planner import SimulatorConfig
 
     try:
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from diarnorm.bytestream import STDIN
+from diarnorm.audio.bytestream import STDIN
 from diarnorm.events import json_line, start_event, turn_event
 from diarnorm.rttm import format_turn, legal_name
 from diarnorm.turns import Event, Turn

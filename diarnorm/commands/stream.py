@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diarnorm.bytestream import STDIN
+from diarnorm.audio.bytestream import STDIN
+from diarnorm.audio.pcm import RAW_FORMATS
 from diarnorm.commands.arguments import USER_ERROR, Parser, at_least, checked
 from diarnorm.commands.interrupts import Interrupted, Interrupts
 from diarnorm.commands.sinks import (
@@ -21,14 +22,13 @@ from diarnorm.commands.sinks import (
     stdout_is_terminal,
 )
 from diarnorm.modelfile import check_norm, read_header
-from diarnorm.pcm import RAW_FORMATS
 from diarnorm.resources import DEFAULT_MODEL, find_model
 from diarnorm.rttm import legal_name
 from diarnorm.timebase import FRAME_MS, chunk_frames
 from diarnorm.turns import MAX_SPEAKERS, check_max_speakers
 
 if TYPE_CHECKING:
-    from diarnorm.audio import AudioReader
+    from diarnorm.audio.reader import AudioReader
     from diarnorm.commands.session import Outcome
     from diarnorm.stream import Diarizer, Stream
 
@@ -115,7 +115,7 @@ class Batch:
 
     def do(self, source: str, name: str, interrupts: Interrupts) -> Interrupted | None:
         """Diarize one recording; the signal that ended it early, if one did."""
-        from diarnorm.audio import AudioError, open_audio
+        from diarnorm.audio.reader import AudioError, open_audio
 
         options = self.options
         try:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diarnorm import gpucheck
+from diarnorm.bench import gpucheck
 from diarnorm.kernels import add_rms_norm, choose_backend, reference, rms_norm
 from tests.kernels.oracle import EPS, make_case
 

@@ -1,0 +1,1 @@
+"""Audio in: files, pipes, any WAV that people have; mono 16 kHz out."""

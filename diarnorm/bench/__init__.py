@@ -1,0 +1,1 @@
+"""Speed on this machine, as ratios measured side by side."""

@@ -1,0 +1,36 @@
+"""Settings out of range or unknown, refused with their key, what was given and what is possible."""
+
+import math
+from collections.abc import Sequence
+
+
+def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        ValueError: with the key, the value and the choices.
+    """
+    if value not in choices:
+        raise ValueError(f"{key}={value} is not known: choose one of {', '.join(choices)}")
+
+
+def check_range(
+    key: str,
+    value: float,
+    *,
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    why: str = "",
+) -> None:
+    """Refuse a number that is not finite, not `above` one bound, below `low` or beyond `high`.
+
+    Raises:
+        ValueError: with the key, the value and the bounds.
+    """
+    bounds = [f"above {above:g}"] if above is not None else []
+    bounds += [f"of at least {low:g}{why}"] if low is not None else []
+    bounds += [f"of at most {high:g}"] if high is not None else []
+    fits = (above is None or value > above) and (low is None or value >= low) and (high is None or value <= high)
+    if not (math.isfinite(value) and fits):
+        raise ValueError(f"{key}={value} is out of range: give a number {' and '.join(bounds)}")

@@ -1,0 +1,1 @@
+"""Hypotheses against references: recordings, scores, tables, figures."""

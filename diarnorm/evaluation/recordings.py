@@ -1,0 +1,282 @@
+"""Sets of recordings with references: what an evaluation runs on.
+
+A set is a folder, or a list of files and folders, of recordings with an RTTM file of the same name beside each, and UEM
+files where only parts are scored. References and UEM may lie elsewhere, too; where a corpus has a file of names, paths
+may be patterns in which `{uri}` stands for each name.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from diarnorm.audio.reader import open_audio
+from diarnorm.evaluation.scoring import read_recordings
+from diarnorm.manifest import AUDIO_SUFFIXES
+from diarnorm.rttm import legal_name, read_rttm, read_uem
+from diarnorm.timebase import samples_to_seconds
+from diarnorm.turns import Turn
+
+Region = tuple[tuple[float, float], ...]
+LIST_SUFFIXES = frozenset({".txt", ".lst", ".list"})
+"""Endings of text files with the path of one recording per line, relative to the file."""
+URI = "{uri}"
+"""What stands for the name of a recording in a pattern."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recording; times in seconds."""
+
+    name: str
+    audio: Path | None
+    """None where only the reference is there, to score hypotheses that exist."""
+    duration_s: float | None
+    reference: tuple[Turn, ...]
+    region: Region | None
+    """What is scored, (start, end); None: all of it."""
+
+
+@dataclass(frozen=True)
+class RecordingSet:
+    """Recordings under one name, in the order of their names."""
+
+    name: str
+    recordings: tuple[Recording, ...]
+    region: str
+    """What is scored, in words."""
+    notes: tuple[str, ...]
+    """What a user should know: recordings that are left out, turns after the end."""
+
+
+@dataclass(frozen=True)
+class SetSource:
+    """Where a set lies: paths as typed, relative ones mean the folder in which the command was typed."""
+
+    audio: tuple[str, ...]
+    """Recordings, folders of them, or text files with a path per line; with `names`, one pattern."""
+    rttm: str | None = None
+    """A file, folder or pattern of references; beside the recordings unless given."""
+    uem: str | None = None
+    """A UEM file or pattern; those beside the recordings unless given."""
+    region_s: tuple[float, float] | None = None
+    """What is scored of each recording, start and end, instead of a UEM."""
+    names: str | None = None
+    """A text file with the name of one recording per line: `{uri}` in the paths stands for each of them."""
+
+
+def parse_source(name: str, given: Any, key: str | None = None) -> SetSource:
+    """A set's value in the configuration: a path, a list of paths, or these under `audio` beside other keys.
+
+    `key` is what errors call it, `sets.NAME` unless given.
+
+    Raises:
+        ValueError: an unknown key, no path, a region that is none, a pattern without names or names without one.
+    """
+    place = f"sets.{name}" if key is None else key
+    values = dict(given) if isinstance(given, Mapping) else {"audio": given}
+    known = [field.name for field in fields(SetSource)]
+    for word in values:
+        if word not in known:
+            near = get_close_matches(str(word), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise ValueError(f"{place}.{word} is no key of a set; {hint}")
+    audio = values.get("audio")
+    listed = list(audio) if isinstance(audio, list | tuple) else [audio]
+    paths = tuple(path for path in listed if isinstance(path, str) and path)
+    if not paths or len(paths) < len(listed):
+        raise ValueError(f"{place} names no recordings: give a folder, or a list of files, as {place}=FOLDER")
+    for word in ("rttm", "uem", "names"):
+        if not isinstance(values.get(word), str | None):
+            raise ValueError(f"{place}.{word}={values[word]} is no path: give one")
+    region_s = values.get("region_s")
+    if region_s is not None:
+        region_s = _checked_region(f"{place}.region_s", region_s)
+        if values.get("uem") is not None:
+            raise ValueError(f"{place} has a uem and a region_s: give one of them")
+    source = SetSource(paths, values.get("rttm"), values.get("uem"), region_s, values.get("names"))
+    _check_patterns(place, source)
+    return source
+
+
+def _check_patterns(place: str, source: SetSource) -> None:
+    """Refuse a pattern that nothing can be put into, and names that go nowhere."""
+    patterns = [path for path in (*source.audio, source.rttm, source.uem) if path is not None and URI in path]
+    if patterns and source.names is None:
+        raise ValueError(f"{place} has a pattern, {patterns[0]}: give a file of names as {place}.names=FILE")
+    if source.names is not None and not (len(source.audio) == 1 and URI in source.audio[0]):
+        raise ValueError(f"{place}.names needs a pattern: give one path with {URI} in it as {place}.audio")
+
+
+def _checked_region(key: str, given: Any) -> tuple[float, float]:
+    numbers = [number for number in given if isinstance(number, int | float)] if isinstance(given, list | tuple) else []
+    if len(numbers) != 2 or len(given) != 2 or not 0 <= numbers[0] < numbers[1]:
+        raise ValueError(f"{key}={given} is no region: give [START,END] in seconds, 0 <= START < END")
+    return float(numbers[0]), float(numbers[1])
+
+
+def read_set(
+    name: str, source: SetSource, folder: Path, *, needs_audio: bool = True, key: str | None = None
+) -> RecordingSet:
+    """Find the recordings of a set and read their references; `folder` is where relative paths start.
+
+    `key` is what errors call the set, `sets.NAME` unless given. Recordings without a reference, and those that a UEM
+    leaves out, are skipped with a note.
+
+    Raises:
+        ValueError: a path that is not there, a reference without its recording (with `needs_audio`), two recordings of
+            one name, a file that cannot be read, nothing to score.
+    """
+    key = f"sets.{name}" if key is None else key
+    notes: list[str] = []
+    audio, folders = _find_audio(key, source, folder)
+    references = _references(key, source, folder, audio, folders, notes)
+    regions = _regions(key, source, folder, audio, folders, references)
+    silent = [uri for uri in sorted(regions or ()) if uri in audio and uri not in references]
+    notes += [f"{uri}: in the UEM but without a reference, taken as silent" for uri in silent]
+    references |= {uri: [] for uri in silent}
+    recordings = []
+    for uri in sorted(references):
+        if uri not in audio and needs_audio:
+            endings = ", ".join(sorted(AUDIO_SUFFIXES))
+            raise ValueError(f"{key}: the reference {uri} has no recording of that name ({endings})")
+        if regions is not None and uri not in regions:
+            notes.append(f"{uri}: not in the UEM, not scored")
+            continue
+        region = None if regions is None else regions[uri]
+        recordings.append(_read_recording(uri, audio.get(uri), references[uri], region, notes))
+    notes += [f"{uri}: no reference, not scored" for uri in sorted(audio) if uri not in references]
+    if not recordings:
+        raise ValueError(f"{key}: nothing to score, no recording has a reference (NAME.rttm beside NAME.wav)")
+    return RecordingSet(name, tuple(recordings), _region_in_words(source, regions, recordings), tuple(notes))
+
+
+def _find_audio(key: str, source: SetSource, folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """Recordings by name, and the folders among what was given."""
+    if source.names is not None:
+        return _by_pattern(key, source.audio[0], source.names, folder), []
+    paths = [_existing(key, folder, given) for given in source.audio]
+    folders = [path for path in paths if path.is_dir()]
+    files = [path for path in paths if not path.is_dir() and path.suffix.lower() not in LIST_SUFFIXES]
+    for path in paths:
+        if not path.is_dir() and path.suffix.lower() in LIST_SUFFIXES:
+            files += [_existing(str(path), path.parent, line) for line in _lines(path)]
+    for path in folders:
+        files += sorted(file for file in path.iterdir() if file.suffix.lower() in AUDIO_SUFFIXES)
+    audio: dict[str, Path] = {}
+    for file in files:
+        other = audio.setdefault(legal_name(file.stem), file)
+        if other != file:
+            raise ValueError(f"{key}: {other} and {file} have the same name; rename one, or make two sets")
+    return audio, folders
+
+
+def _by_pattern(key: str, pattern: str, names: str, folder: Path) -> dict[str, Path]:
+    """A file for each name that a text file lists."""
+    uris = _lines(_existing(f"{key}.names", folder, names))
+    return {legal_name(uri): _existing(key, folder, pattern.replace(URI, uri)) for uri in uris}
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a text file that are not empty, each once."""
+    return list(dict.fromkeys(line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()))
+
+
+def _existing(key: str, folder: Path, given: str) -> Path:
+    path = folder / Path(given).expanduser()
+    if not path.exists():
+        raise ValueError(f"{key}: {path} does not exist; give a folder or file of recordings with RTTM beside them")
+    return path
+
+
+def _beside(audio: Mapping[str, Path], folders: Iterable[Path], suffix: str) -> list[Path]:
+    """Files with an ending in the folders, and beside recordings that were given one by one."""
+    found = {path for folder in folders for path in folder.glob(f"*{suffix}")}
+    return sorted(found | {path.with_suffix(suffix) for path in audio.values() if path.with_suffix(suffix).exists()})
+
+
+def _references(
+    key: str,
+    source: SetSource,
+    folder: Path,
+    audio: Mapping[str, Path],
+    folders: Sequence[Path],
+    notes: list[str],
+) -> dict[str, list[Turn]]:
+    """Turns by recording. A file about one recording is about that of its own name, whatever stands in it."""
+    if source.rttm is not None and source.names is not None and URI in source.rttm:
+        files = _by_pattern(f"{key}.rttm", source.rttm, source.names, folder)
+        return {uri: _about(uri, read_rttm(path, notes)) for uri, path in files.items()}
+    if source.rttm is not None:
+        found = read_recordings(_existing(f"{key}.rttm", folder, source.rttm), notes)
+        return found if source.names is None else {uri: turns for uri, turns in found.items() if uri in audio}
+    references: dict[str, list[Turn]] = {}
+    for path in _beside(audio, folders, ".rttm"):
+        own = _by_name(path, read_rttm(path, notes), audio) or {legal_name(path.stem): []}
+        for uri in own.keys() & references.keys():
+            raise ValueError(f"{key}: {path} and another file are both about {uri}; remove one")
+        references |= own
+    return references
+
+
+def _regions(
+    key: str,
+    source: SetSource,
+    folder: Path,
+    audio: Mapping[str, Path],
+    folders: Sequence[Path],
+    references: Mapping[str, Any],
+) -> dict[str, Region] | None:
+    """Scored regions by recording; None without a UEM."""
+    if source.region_s is not None:
+        return dict.fromkeys(references, (source.region_s,))
+    if source.uem is not None and source.names is not None and URI in source.uem:
+        files = _by_pattern(f"{key}.uem", source.uem, source.names, folder)
+        return {uri: tuple(_about(uri, read_uem(path))) for uri, path in files.items()}
+    paths = _beside(audio, folders, ".uem")
+    if source.uem is not None:
+        paths = [_existing(f"{key}.uem", folder, source.uem)]
+    regions: dict[str, Region] = {}
+    for path in paths:
+        for uri, spans in _by_name(path, read_uem(path), {*audio, *references}).items():
+            regions[uri] = (*regions.get(uri, ()), *spans)
+    return regions if paths else None
+
+
+def _about(uri: str, content: dict[str, Any]) -> Any:
+    """What a file whose place tells the recording says of it, whatever it calls it; nothing if it is about others."""
+    return next(iter(content.values())) if len(content) == 1 else content.get(uri, [])
+
+
+def _by_name(path: Path, content: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """What a file says, by recording."""
+    own = legal_name(path.stem)
+    return {own: next(iter(content.values()))} if len(content) == 1 and own in names else content
+
+
+def _read_recording(
+    uri: str, audio: Path | None, reference: Sequence[Turn], region: Region | None, notes: list[str]
+) -> Recording:
+    duration_s = None if audio is None else measure_s(audio)
+    if duration_s is not None and any(turn.end > duration_s + 1e-3 for turn in reference):
+        notes.append(f"{uri}: the reference has turns after the end ({duration_s:.3f} s)")
+    return Recording(uri, audio, duration_s, tuple(reference), region)
+
+
+def measure_s(path: Path) -> float:
+    """Length of a recording in seconds: by its header, or, where that does not tell, by decoding it."""
+    with open_audio(path) as reader:
+        sure = reader.num_samples is not None and "MPEG" not in reader.encoding
+        num_samples = reader.num_samples if sure else sum(len(block) for block in reader)
+        return samples_to_seconds(num_samples or 0, reader.sample_rate)
+
+
+def _region_in_words(source: SetSource, regions: Mapping[str, Region] | None, recordings: Iterable[Recording]) -> str:
+    if source.region_s is not None:
+        return f"{source.region_s[0]:g} to {source.region_s[1]:g} s"
+    if regions is not None:
+        return "UEM"
+    if all(recording.duration_s is not None for recording in recordings):
+        return "each recording from its start to its end"
+    return "no UEM: the extent of reference and hypothesis, or the whole recording where its length is known"

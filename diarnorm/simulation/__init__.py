@@ -1,0 +1,1 @@
+"""Conversations from utterances: who speaks when, how it sounds, its reference."""

@@ -1,0 +1,1 @@
+"""Training: batches, losses, optimisers, the run and its record."""

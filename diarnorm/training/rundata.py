@@ -1,0 +1,296 @@
+"""What a run learns from and is judged by: speech and recordings, batches by number, conversations of held-out
+speakers or recordings."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
+from diarnorm.simulation.conversation import Plan
+from diarnorm.simulation.speech import CLIPS, Speech, load_speech
+from diarnorm.training.batches import CurriculumStage, SimulatedBatches, num_with_speech
+from diarnorm.training.config import RunConfig, most_speakers
+from diarnorm.training.corpus import (
+    CORPUS,
+    REFUSE,
+    Corpus,
+    RecordedBatches,
+    check_crowds,
+    is_recorded,
+    make_corpus,
+    notes_on,
+)
+from diarnorm.training.develop import DevelopmentSet
+from diarnorm.training.devrecordings import RecordedSet
+from diarnorm.training.distributed import first_of_machine, num_processes, rank
+from diarnorm.training.heap import keep_freed_memory
+from diarnorm.training.losses import Batch
+from diarnorm.training.store import StoredBatches
+from diarnorm.training.teacher import load_teacher
+
+DISPLAY_SEED, TUNE_SEED, COMPARE_SEED = 20_000, 30_000, 40_000
+"""Of the conversations shown during the run, of those that thresholds are tuned on, and of those on which BatchNorm is
+compared with itself."""
+NUM_COMPARED = 4
+"""Batches of the last."""
+
+
+class SharedBatches(SimulatedBatches):
+    """The rows of each batch that are process `share[0]`'s of `share[1]`: the batch is that of one process alone."""
+
+    share: tuple[int, int] = (0, 1)
+
+    def plans(self, step: int) -> list[Plan]:
+        """The conversations of batch `step` that are this process's."""
+        plans = super().plans(step)
+        number, processes = self.share
+        size = len(plans) // processes
+        return plans[number * size : (number + 1) * size]
+
+
+class MixedBatches(Dataset):
+    """Each batch is one of recordings or a simulated one, by `is_recorded`; where one kind is not there, the other."""
+
+    def __init__(
+        self,
+        simulated: SharedBatches | StoredBatches | None,
+        recorded: RecordedBatches | None,
+        seed: int,
+        recorded_share: float,
+    ) -> None:
+        self.simulated, self.recorded, self.seed, self.recorded_share = simulated, recorded, seed, recorded_share
+
+    def __len__(self) -> int:
+        return max(len(each) for each in (self.simulated, self.recorded) if each is not None)
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        if self.simulated is None or (self.recorded and is_recorded(self.seed, number, self.recorded_share)):
+            assert self.recorded is not None
+            return self.recorded[number]
+        return self.simulated[number]
+
+
+class RunData:
+    """Speech, recordings and labels of one run.
+
+    Raises:
+        ValueError: speech, recordings, clips or a teacher that do not fit the configuration; more speakers in a
+            conversation than there are, or in a recording than there are labels.
+    """
+
+    speech: Speech | None = None
+    dev_speech: Speech | None = None
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.recordings, self.dev_recordings = (self._recordings(split) for split in ("train", "dev"))
+        self.corpus = None if self.recordings is None else self._corpus(self.recordings)
+        with first_of_machine():
+            self._load()
+        self.teacher = load_teacher(config.data.teacher, self.speech) if config.data.teacher and self.speech else None
+        self.batches = self._batches((rank(), num_processes()))
+        if rank() == 0:
+            for note in self._notes():
+                print(note, file=sys.stderr)
+
+    def _recordings(self, split: str) -> RecordingSet | None:
+        given, key = getattr(self.config.data.recordings, split), f"data.recordings.{split}"
+        return None if given is None else read_set(split, parse_source(split, given, key), Path.cwd(), key=key)
+
+    def _corpus(self, recordings: RecordingSet) -> Corpus:
+        d = self.config.data
+        corpus = make_corpus(recordings.recordings, d.recordings.labels)
+        if d.recordings.crowded == REFUSE:
+            check_crowds("data.recordings.train", corpus, d.stages, self.config.model.memory.num_slots)
+        return corpus
+
+    def _load(self) -> None:
+        d = self.config.data
+        cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
+        self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
+        if d.speech is None:
+            return
+        check_splits(Path(d.speech), d.train_split, d.dev_split)
+        self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
+        check_speakers(d.stages, num_with_speech(self.speech), d.speech)
+        self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
+
+    def _notes(self) -> Iterator[str]:
+        """What a user should know about the data."""
+        if self.speech and self.dev_speech and set(self.dev_speech.speakers) & set(self.speech.speakers):
+            yield "development and training share speakers: DER will say little about new voices"
+        for each in (self.recordings, self.dev_recordings):
+            yield from () if each is None else each.notes
+        if self.corpus is not None:
+            yield from notes_on(self.corpus, self.config.data.stages)
+            if self.dev_recordings and self.config.data.recordings.labels == CORPUS:
+                there = {turn.speaker for each in self.dev_recordings.recordings for turn in each.reference}
+                if both := sorted(there & set(self.corpus.speakers)):
+                    yield (
+                        f"data.recordings.train and .dev share {len(both)} labels ({both[0]}): for other people, say "
+                        "data.recordings.labels=recording; for the same, DER will say little about new voices"
+                    )
+
+    @property
+    def speakers(self) -> list[str]:
+        """Names of all training speakers: those of the speech, then those of the recordings."""
+        return [*(self.speech.speakers if self.speech else ()), *(self.corpus.speakers if self.corpus else ())]
+
+    @property
+    def num_classes(self) -> int:
+        """Voices that the classifier tells apart: those of the speech at every speed, then those of the recordings."""
+        return (self.speech.num_classes if self.speech else 0) + (len(self.corpus.speakers) if self.corpus else 0)
+
+    def _batches(self, share: tuple[int, int]) -> MixedBatches:
+        """Batch `step * accumulate + i` is the i-th of a step."""
+        t, d = self.config.train, self.config.data
+        stages = [replace(stage, from_step=stage.from_step * t.accumulate) for stage in d.stages]
+        num_steps, simulated, recorded = t.num_steps * t.accumulate, None, None
+        if self.speech is not None:
+            simulated = SharedBatches(
+                self.speech, seed=t.seed, num_steps=num_steps, stages=stages, simulator=d.simulator, clips=self.clips
+            )
+            simulated.share = share
+            if d.store:
+                simulated = StoredBatches(
+                    simulated, Path(d.store) / (f"{share[0]}-of-{share[1]}" if share[1] > 1 else "")
+                )
+        if self.corpus is not None:
+            recorded = RecordedBatches(
+                self.corpus,
+                seed=t.seed,
+                num_steps=num_steps,
+                stages=stages,
+                config=d.recordings,
+                first_class=self.speech.num_classes if self.speech else 0,
+                clips=self.clips,
+                share=share,
+            )
+        return MixedBatches(simulated, recorded, t.seed, d.recorded_share)
+
+    def first_mel(self) -> torch.Tensor:
+        """Mel frames `[rows, mel_frames, 80]` of the first two batches (one, where there is one), all of their rows."""
+        whole = self._batches((0, 1))
+        return torch.cat([whole[number]["mel"] for number in range(min(2, len(whole)))])
+
+    def steps(self, first: int) -> Iterator[tuple[Batch, ...]]:
+        """The batches of each step from `first` on."""
+        t = self.config.train
+        loader = DataLoader(
+            self.batches,
+            batch_size=None,
+            sampler=range(first * t.accumulate, t.num_steps * t.accumulate),
+            num_workers=t.workers,
+            prefetch_factor=3 if t.workers else None,
+            worker_init_fn=_start_worker,
+        )
+        items = iter(loader)
+        while batches := tuple(self._batch(item) for item in islice(items, t.accumulate)):
+            yield batches
+
+    def conversations(self, num: int, duration_s: float, seed: int) -> DevelopmentSet:
+        """Conversations of held-out speakers, simulated as those of the training are."""
+        assert self.dev_speech is not None
+        simulator = self.config.data.simulator
+        return DevelopmentSet.simulated(self.dev_speech, num, duration_s, self.clips, seed=seed, simulator=simulator)
+
+    def development(self) -> DevelopmentSet | RecordedSet:
+        """What the run is judged by: recordings where there are any, else simulated conversations."""
+        t = self.config.train
+        if self.dev_recordings is None:
+            return self.conversations(t.dev_conversations, t.dev_duration_s, DISPLAY_SEED)
+        duration_s = self.config.data.recordings.dev_duration_s
+        return RecordedSet.read("data.recordings.dev", self.dev_recordings.recordings, duration_s)
+
+    def tuning_set(self) -> DevelopmentSet | RecordedSet:
+        """What thresholds are tuned on: other conversations of the held-out speakers, or, if asked for, recordings."""
+        t = self.config.train
+        if self.config.data.recordings.tune:
+            return self.development()
+        return self.conversations(t.tune_conversations, t.tune_duration_s, TUNE_SEED)
+
+    def held_out_batches(self) -> list[Batch]:
+        """A few batches like those of the last stage, of held-out speakers or, without any, of the recordings of the
+        development set; the same for every run."""
+        d = self.config.data
+        stage = replace(d.stages[-1], from_step=0)
+        if self.dev_speech is None:
+            assert self.dev_recordings is not None
+            corpus = make_corpus(self.dev_recordings.recordings)
+            recorded = RecordedBatches(corpus, seed=COMPARE_SEED, num_steps=NUM_COMPARED, stages=[stage])
+            return [self._batch(recorded[number]) for number in range(len(recorded))]
+        num_speakers = num_with_speech(self.dev_speech)
+        if len(stage.speaker_probabilities) > num_speakers:
+            kept = stage.speaker_probabilities[: num_speakers - 1]
+            stage = replace(stage, speaker_probabilities=(*kept, sum(stage.speaker_probabilities[len(kept) :])))
+        batches = SimulatedBatches(
+            self.dev_speech,
+            seed=COMPARE_SEED,
+            num_steps=NUM_COMPARED,
+            stages=[stage],
+            simulator=d.simulator,
+            clips=self.clips,
+        )
+        return [self._batch(batches[number]) for number in range(len(batches))]
+
+    def _batch(self, item: dict[str, torch.Tensor]) -> Batch:
+        return Batch(*(item[name].to(self.config.train.device) for name in Batch._fields))
+
+
+def check_splits(source: Path, *splits: str | None) -> None:
+    """Refuse a tree that has a folder for one split and none for another: the whole tree would stand for that one.
+
+    Raises:
+        ValueError: naming both.
+    """
+    named = [split for split in splits if split is not None] if source.is_dir() else []
+    there = [split for split in named if (source / split).is_dir()]
+    missing = [split for split in named if split not in there]
+    if there and missing:
+        raise ValueError(f"{source} has a folder {there[0]}, but none called {missing[0]}: add it")
+
+
+def check_speakers(stages: Sequence[CurriculumStage], num_speakers: int, source: str) -> None:
+    """Refuse conversations of more speakers than there are, before anything is trained.
+
+    Raises:
+        ValueError: naming the stage, what it asks for and what there is.
+    """
+    for number, stage in enumerate(stages):
+        wanted = most_speakers(stage)
+        if wanted > num_speakers:
+            raise ValueError(
+                f"data.stages[{number}].speaker_probabilities asks for {wanted} speakers in a conversation, "
+                f"{source} has {num_speakers} with speech to train on: shorten it, or add speakers"
+            )
+
+
+def check_processes(stages: Sequence[CurriculumStage], processes: int) -> None:
+    """Refuse batches that cannot be shared evenly.
+
+    Raises:
+        ValueError: naming the stage's batch size and the number of processes.
+    """
+    for number, stage in enumerate(stages):
+        if stage.batch_size % processes:
+            raise ValueError(
+                f"data.stages[{number}].batch_size={stage.batch_size} cannot be shared by {processes} processes: "
+                f"give a multiple of {processes}"
+            )
+
+
+def default_cache_dir() -> Path:
+    """Where decoded speech is kept unless a run says otherwise."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "diarnorm"
+
+
+def _start_worker(_: int) -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()

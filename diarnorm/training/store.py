@@ -1,0 +1,59 @@
+"""Simulated batches kept on disk: made once, read by every run that asks for the same ones.
+
+A study of many models makes its features once and shares them; a run that starts while another still makes them takes
+what is there and makes the rest. About 16 kB per second of audio.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from diarnorm.training.batches import SimulatedBatches
+
+STORE_VERSION = 1
+"""To be raised when the simulator or the features change what a batch sounds like."""
+
+
+class StoredBatches(Dataset):
+    """The items of `batches`, each from `folder` once it is there.
+
+    What lies in `folder` is kept apart by everything that batches depend on: speech, clips, simulator, curriculum,
+    seed. Several processes may read and fill it at once.
+    """
+
+    def __init__(self, batches: SimulatedBatches, folder: str | os.PathLike) -> None:
+        self.batches = batches
+        self.folder = Path(folder) / fingerprint(batches)
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, step: int) -> dict[str, Tensor]:
+        path = self.folder / f"{step}.safetensors"
+        if path.exists():
+            return load_file(path)
+        item = self.batches[step]
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        save_file({name: values.cpu().contiguous() for name, values in item.items()}, partial)
+        partial.replace(path)
+        return item
+
+
+def fingerprint(batches: SimulatedBatches) -> str:
+    """A name for all that the items of `batches` depend on, their number aside."""
+    parts = [
+        STORE_VERSION,
+        batches.speech.cache.name,
+        None if batches.clips is None else batches.clips.cache.name,
+        asdict(batches.simulator),
+        [asdict(stage) for stage in batches.stages],
+        batches.seed,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]

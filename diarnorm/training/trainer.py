@@ -1,0 +1,323 @@
+"""Training: simulated conversations in, a checkpoint out, resumable to the step.
+
+Everything random is a pure function of the seed and the step (data, delays, chunk sizes, dropout), so a run needs no
+random state to resume: weights, optimiser, moving average and the step are enough.
+"""
+
+import contextlib
+import functools
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from diarnorm.checkpoint import Checkpoint, from_plain, save_checkpoint
+from diarnorm.model import Model, ModelConfig
+from diarnorm.modelfile import as_json, read_header
+from diarnorm.stream import find_device
+from diarnorm.timebase import frames_to_seconds
+from diarnorm.training.batchgap import gap_sentence, has_batch_norm, loss_in_both_modes
+from diarnorm.training.config import RunConfig
+from diarnorm.training.distributed import from_first, num_processes, rank
+from diarnorm.training.heap import keep_freed_memory
+from diarnorm.training.losses import Batch, SpeakerHeads
+from diarnorm.training.objective import add_gradients
+from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
+from diarnorm.training.rundata import RunData, check_processes
+from diarnorm.training.skips import Skips, report
+from diarnorm.training.trainlog import TrainingLog
+from diarnorm.training.tune import Tuner
+from diarnorm.training.warmstart import FINISHED, UNFINISHED, Ancestor, differences, find_ancestor, first_weights
+
+LATER_KEYS = {"skips", "ancestor", "speakers"}
+"""What checkpoints of version 0.1.0 do not hold."""
+
+
+class Trainer:
+    """One run. `Trainer(config, run_dir).run()` starts it, or goes on where its folder says it stopped.
+
+    In a process group all processes make the same trainer; only the first writes, evaluates and prints.
+    """
+
+    def __init__(self, config: RunConfig, run_dir: str | Path) -> None:
+        self.config, self.run_dir, self.is_first = config, Path(run_dir), rank() == 0
+        find_device(config.train.device)
+        check_processes(config.data.stages, num_processes())
+        self.ancestor = from_first(self._find_ancestor)
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(config.train.threads)
+        keep_freed_memory()
+        self.data = RunData(config)
+        if self.is_first:
+            self.development = self.data.development()
+        self._build()
+        self._restore()
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where the run is kept."""
+        return self.run_dir / "last.pt"
+
+    def _find_ancestor(self) -> Ancestor | None:
+        """Where a run that is new starts from; one that goes on knows by itself."""
+        source = self.config.train.init_from
+        if source is None or self.checkpoint_path.exists():
+            return None
+        return find_ancestor(source, self.config.model)
+
+    def _build(self) -> None:
+        t = self.config.train
+        torch.manual_seed(t.seed)
+        self.model = Model(self.config.model)
+        teacher = self.data.teacher
+        self.teacher = None if teacher is None else teacher.to(t.device)
+        self.heads = SpeakerHeads(
+            self.config.model.memory.embedding_dim,
+            self.data.num_classes,
+            0 if teacher is None else teacher.shape[1],
+        )
+        self.model.load_state_dict(from_first(self._first_weights))
+        self.model.to(t.device)
+        self.heads.to(t.device)
+        self.optimizer = make_optimizer(self.model, self.heads, t)
+        self.ema = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.step, self.heard_s, self.trained_s = 0, 0.0, 0.0
+        self.skips = Skips()
+
+    def _first_weights(self) -> dict[str, Tensor]:
+        if self.ancestor is not None and self.config.train.init_from is not None:
+            return first_weights(self.config.train.init_from)
+        self.model.frontend.calibrate(self.data.first_mel())
+        return self.model.state_dict()
+
+    # ---- the run's folder ---------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        saved = from_first(self._read)
+        if saved is None:
+            return
+        self.model.load_state_dict(saved["model"])
+        self.heads.load_state_dict(saved["heads"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.ema = {name: value.to(self.config.train.device) for name, value in saved["ema"].items()}
+        self.step, self.heard_s, self.trained_s = saved["step"], saved["heard_s"], saved["trained_s"]
+        self.skips = Skips(**saved["skips"])
+        self.ancestor = Ancestor(**saved["ancestor"]) if saved["ancestor"] else None
+
+    def _read(self) -> dict[str, Any] | None:
+        if not self.checkpoint_path.exists():
+            return None
+        saved = torch.load(self.checkpoint_path, weights_only=True, map_location="cpu")
+        if LATER_KEYS - saved.keys():
+            raise ValueError(
+                f"{self.checkpoint_path} was written by an older diarnorm: remove its folder to start anew, "
+                "or start another run from its model with train.init_from"
+            )
+        self._check_same_run(saved)
+        return saved
+
+    def _check_same_run(self, saved: dict[str, Any]) -> None:
+        """Refuse to go on with another model, or other speakers, than the run began with."""
+        there, here = json.loads(saved["config"]), json.loads(json.dumps(asdict(self.config)))
+        model = from_plain(ModelConfig, there["model"])  # keys that are newer than the run have their defaults
+        changed = differences(asdict(model), asdict(self.config.model))
+        for key in ("seed", "optimizer", *(["init_from"] if self.config.train.init_from is not None else [])):
+            if here["train"][key] != there["train"].get(key):
+                changed.append(f"train.{key}={here['train'][key]} was {there['train'].get(key)}")
+        where = "data.speech" if self.data.corpus is None else "data.speech or data.recordings.train"
+        if saved["heads"]["classes"].shape != self.heads.classes.shape:
+            changed.append(f"{where} now has {self.heads.classes.shape[0]} voices")
+        elif saved["speakers"] != self.data.speakers:
+            changed.append(f"{where} now has other speakers")
+        if changed:
+            raise ValueError(
+                f"{self.checkpoint_path} is of another run ({', '.join(changed)}): "
+                "remove its folder to start anew, or choose another with hydra.run.dir=FOLDER"
+            )
+
+    def save(self, figures: dict[str, float]) -> None:
+        """Write the checkpoint, and the averaged weights for others; a kill at any moment leaves the old ones or the
+        new ones, whole."""
+        state = {
+            "model": self.model.state_dict(),
+            "heads": self.heads.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "ema": self.ema,
+            "step": self.step,
+            "heard_s": self.heard_s,
+            "trained_s": self.trained_s,
+            "skips": asdict(self.skips),
+            "ancestor": asdict(self.ancestor) if self.ancestor else None,
+            "speakers": self.data.speakers,
+            "config": json.dumps(asdict(self.config)),
+        }
+        partial = self.checkpoint_path.with_suffix(".part")
+        torch.save(state, partial)
+        partial.replace(self.checkpoint_path)
+        self._write(UNFINISHED, replace(self._untuned(), training=self.record(figures) | {"finished": False}))
+
+    def _write(self, name: str, checkpoint: Checkpoint) -> None:
+        partial = (self.run_dir / name).with_suffix(".part")
+        save_checkpoint(partial, checkpoint)
+        partial.replace(self.run_dir / name)
+
+    # ---- the run ------------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, float]:
+        """Train to the last step, write `model.safetensors`, and return the last development figures (in the first
+        process; nothing in the others)."""
+        before = from_first(self._figures_of_finished_run)
+        if before is not None:
+            return before
+        with self._log() as log:
+            for batches in self.data.steps(self.step):
+                begin = time.perf_counter()
+                losses = self._train_step(batches)
+                self.trained_s += time.perf_counter() - begin
+                rows = sum(batch.mel.shape[0] for batch in batches) * num_processes()
+                self.heard_s += rows * frames_to_seconds(batches[0].activity.shape[1])
+                self.step += 1
+                if log is not None:
+                    self._after_step(log, losses)
+        gap = self._batch_norm_gap()
+        if log is None:
+            return {}
+        figures = log.last_figures or self.evaluate()
+        self._write(FINISHED, self.finished(figures, gap))
+        (self.run_dir / UNFINISHED).unlink(missing_ok=True)
+        return figures
+
+    def _log(self) -> contextlib.AbstractContextManager[TrainingLog | None]:
+        path = self.run_dir / "log.csv"
+        return TrainingLog(path, self.config.train.num_steps, self.step) if self.is_first else contextlib.nullcontext()
+
+    def _figures_of_finished_run(self) -> dict[str, float] | None:
+        path, num_steps = self.run_dir / FINISHED, self.config.train.num_steps
+        if self.step < num_steps or not path.exists():
+            return None
+        record = read_header(path).facts["training"]
+        if record.get("steps") != self.step:
+            return None
+        hint = f"train.num_steps above {self.step} trains on, without {FINISHED} its thresholds are tuned again"
+        print(f"{self.run_dir} is finished, {self.step} steps: nothing to do ({hint})", file=sys.stderr)
+        return record["development"]
+
+    def _after_step(self, log: TrainingLog, losses: dict[str, float]) -> None:
+        t = self.config.train
+        last = self.step == t.num_steps
+        figures = self.evaluate() if self.step % t.eval_every == 0 or last else {}
+        log.add(self.step, self.heard_s / 3600, self.heard_s / self.trained_s, losses, figures)
+        if self.step % t.checkpoint_every == 0 or last:
+            self.save(log.last_figures)
+
+    def _train_step(self, batches: Sequence[Batch]) -> dict[str, float]:
+        t = self.config.train
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = t.learning_rate * learning_rate_factor(self.step, t)
+        self.optimizer.zero_grad()
+        values = add_gradients(self.model, self.heads, batches, self.config, step=self.step, teacher=self.teacher)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        values["grad_norm"] = float(nn.utils.clip_grad_norm_(parameters, t.clip))
+        if math.isfinite(values["grad_norm"]):
+            self.optimizer.step()
+            self._average()
+            self.skips.in_row = 0
+        else:
+            what = self.skips.add(self.step, values, self.config)
+            report(what, self.model, self.heads, batches, self.config, step=self.step, teacher=self.teacher)
+        return values
+
+    # ---- what it gives ------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        decay = min(self.config.train.ema_decay, (1 + self.step) / (10 + self.step))
+        for name, value in self.model.state_dict().items():
+            if value.is_floating_point():
+                self.ema[name].lerp_(value, 1 - decay)
+            else:
+                self.ema[name].copy_(value)
+
+    def averaged_model(self) -> Model:
+        """The model with the averaged weights, in evaluation mode, on the CPU."""
+        model = Model(self.config.model)
+        model.load_state_dict(self.ema)
+        return model.eval()
+
+    def evaluate(self) -> dict[str, float]:
+        """Free-running figures of the averaged weights on the development set."""
+        return self.development.evaluate(self.averaged_model())
+
+    def _batch_norm_gap(self) -> dict[str, float] | None:
+        """Loss of the averaged model on held-out speakers in both modes; None for models without BatchNorm.
+
+        In a process group all processes compute it, on the same batches: BatchNorm waits for all of them.
+        """
+        if not has_batch_norm(self.model):
+            return None
+        t = self.config.train
+        model = self.averaged_model().to(t.device)
+        gap = loss_in_both_modes(model, self.data.held_out_batches(), self.config.loss, statistics.mode(t.chunks))
+        if self.is_first:
+            print(gap_sentence(gap), file=sys.stderr)
+        return gap
+
+    def _untuned(self) -> Checkpoint:
+        chunks = self.config.train.chunks
+        return Checkpoint(self.averaged_model(), chunk=statistics.mode(chunks), chunks=tuple(sorted(set(chunks))))
+
+    def finished(self, figures: dict[str, float], gap: dict[str, float] | None = None) -> Checkpoint:
+        """The averaged model with thresholds tuned on other conversations of the held-out speakers."""
+        t = self.config.train
+        checkpoint, record = self._untuned(), self.record(figures)
+        if gap is not None:
+            record["batch_norm_loss"] = gap
+        if t.tune_rounds:
+            tuner = Tuner(checkpoint, self.data.tuning_set())
+            record["before_tuning"] = _rounded(tuner.best.figures)
+            trial = tuner.run(t.tune_rounds)
+            record["after_tuning"] = _rounded(trial.figures)
+            checkpoint = trial.applied_to(checkpoint)
+        return replace(checkpoint, training=record)
+
+    def record(self, figures: dict[str, float]) -> dict[str, object]:
+        """What a reader needs to know about the run."""
+        hours = round(self.heard_s / 3600, 2)
+        started = {} if self.ancestor is None else {"init_from": asdict(self.ancestor)}
+        before = 0.0 if self.ancestor is None else self.ancestor.total_hours
+        return {
+            "steps": self.step,
+            "hours_heard": hours,
+            "total_hours": round(before + hours, 2),
+            **started,
+            "skipped_steps": self.skips.total,
+            "speakers": len(self.data.speakers),
+            "processes": num_processes(),
+            "commit": _commit(),
+            "torch": torch.__version__,
+            "config": as_json(asdict(self.config)),
+            "development": _rounded(figures),
+        }
+
+
+def _rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in figures.items()}
+
+
+@functools.cache
+def _commit() -> str:
+    """The commit of the checkout that the package lies in; "unknown" for an installed wheel."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"

@@ -1,0 +1,232 @@
+"""Rows worked out by hand, their text, and the picture."""
+
+import csv
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile  # noqa: F401 - beside matplotlib, as the command has it
+
+from diarnorm.evaluation.comparison import DIFFERENCE, GROUP, MERGED, POOLED, RECORDING, Comparison, Row, compare
+from diarnorm.evaluation.figures import PARTS, draw
+from diarnorm.evaluation.labels import LabelScore
+from diarnorm.evaluation.results import Heading, Result, Shard
+from diarnorm.evaluation.scores import Components, FileScore
+from diarnorm.evaluation.tables import notes_of, pooled_table, report, write_tables
+
+SETTINGS = {
+    "chunk_ms": 480,
+    "max_speakers": None,
+    "skip_overlap": False,
+    "group_by": "speakers",
+    "long_s": 600.0,
+    "pause_s": 300.0,
+    "num_resamples": 200,
+    "seed": 0,
+    "turns": {"min_off_frames": 6},
+    "memory": {"cap_frames": "inf"},
+    "collars_s": [0.0, 0.25],
+    "device": "cpu",
+    "diarnorm": "9.9",
+}
+CHANGES = ("chunk_ms", "max_speakers", "turns", "memory", "device")
+
+
+def result(model: str, name: str, parts: tuple[float, float, float, float], **changes: Any) -> Result:
+    """Scores with these seconds without a collar, and half the errors with one; merged is 1 s worse."""
+    errors = Components(*parts)
+    miss_s, false_alarm_s, confusion_s, speech_s = parts
+    half = Components(miss_s / 2, false_alarm_s / 2, confusion_s / 2, speech_s)
+    num_speakers = int(name[-1])
+    scores = tuple(
+        FileScore(name, e, e + Components(1.0), Components(), 0.25 * num_speakers, num_speakers, 2, 10.0)
+        for e in (errors, half)
+    )
+    labels = LabelScore(1800.0, 3, 4, 1) if name.startswith("long") else None
+    return replace(Result("s", name, model, 100.0, 2.0, scores, labels, False, ()), **changes)
+
+
+def make(results: list[Result], **settings: Any) -> Comparison:
+    asked = {name: {**SETTINGS, **settings}[name] for name in CHANGES}
+    models = {r.model: {"sha256": None, "changes": asked} for r in results}
+    sets = {
+        name: {"recordings": list(dict.fromkeys(r.recording for r in results)), "region": "UEM", "notes": ["odd"]}
+        for name in dict.fromkeys(r.set_name for r in results)
+    }
+    return compare(Shard(Heading({**SETTINGS, **settings}, models, sets), 0, 1, tuple(results)))
+
+
+RESULTS = [
+    result("m", "short2", (1.0, 2.0, 3.0, 20.0)),
+    result("m", "short3", (2.0, 0.0, 4.0, 40.0)),
+    result("m", "long3", (0.0, 0.0, 0.0, 40.0), busy_s=5.0, duration_s=1800.0),
+    result("n", "short2", (1.0, 2.0, 5.0, 20.0), busy_s=None, notes=("damaged",)),
+    result("n", "short3", (2.0, 0.0, 8.0, 40.0), busy_s=None),
+    result("n", "long3", (0.0, 0.0, 4.0, 40.0), busy_s=None, labels=None, missing=True),
+]
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    return make(RESULTS)
+
+
+def find(comparison: Comparison, kind: str, model: str, collar_s: float = 0.0, **wanted: object) -> Row:
+    rows = [row for row in comparison.of_kind(kind, collar_s) if row.model == model]
+    (row,) = (row for row in rows if all(getattr(row, name) == value for name, value in wanted.items()))
+    return row
+
+
+def test_pooled_rows_weigh_recordings_by_their_speech(comparison: Comparison) -> None:
+    row = find(comparison, POOLED, "m")
+    assert (row.num_recordings, row.speech_s, row.miss_s, row.false_alarm_s, row.confusion_s) == (3, 100, 3, 2, 7)
+    assert (row.der, row.miss, row.false_alarm, row.confusion) == pytest.approx((0.12, 0.03, 0.02, 0.07))
+    assert row.merged_der == pytest.approx(0.15)
+    assert row.jer == pytest.approx(0.25)
+    assert row.mean_der == pytest.approx((6 / 20 + 6 / 40 + 0) / 3)
+    assert row.count_error == pytest.approx(2 / 3)
+    assert row.rtf == pytest.approx(9 / 2000)
+    assert (row.label_switches_per_hour, row.num_recognised, row.num_returned, row.num_long) == (6.0, 1, 4, 1)
+    low, high = row.der_low or 0, row.der_high or 0
+    assert 0 <= low < 0.12 < high <= 0.3
+    collared = find(comparison, POOLED, "m", 0.25)
+    assert (collared.der, collared.merged_der) == pytest.approx((0.06, 0.09))
+    given = find(comparison, POOLED, "n")
+    assert (given.rtf, given.label_switches_per_hour, given.num_long) == (None, None, 0)
+
+
+def test_groups_and_recordings(comparison: Comparison) -> None:
+    assert [(row.model, row.group) for row in comparison.of_kind(GROUP, 0.0)] == [
+        ("m", "2"),
+        ("m", "3"),
+        ("n", "2"),
+        ("n", "3"),
+    ]
+    three = find(comparison, GROUP, "m", group="3")
+    assert (three.num_recordings, three.speech_s) == (2, 80)
+    assert three.der == pytest.approx(6 / 80)
+    alone = find(comparison, GROUP, "m", group="2")
+    assert (alone.der, alone.der_low) == (pytest.approx(0.3), None)  # one recording has no interval
+    row = find(comparison, RECORDING, "n", recording="short3")
+    assert (row.der, row.num_reference_speakers, row.num_hypothesis_speakers) == (pytest.approx(0.25), 3, 2)
+    by_name = make(RESULTS, group_by="^(long|short)")
+    assert [row.group for row in by_name.of_kind(GROUP, 0.0)] == ["long", "short"] * 2
+    assert make(RESULTS, group_by="none").of_kind(GROUP) == []
+
+
+def test_differences_are_paired(comparison: Comparison) -> None:
+    """n has 2, 4 and 4 s more confusion of 20, 40 and 40 s: 10 % in every recording, so in every resample."""
+    row = find(comparison, DIFFERENCE, "m", minus="n")
+    assert (row.der, row.der_low, row.der_high) == pytest.approx((-0.1, -0.1, -0.1))
+    merged = find(comparison, DIFFERENCE, "m", minus=MERGED)
+    assert merged.der == pytest.approx(-3 / 100)
+    # 1 s of 20 at most, 1 s of 40 at least
+    assert (merged.der_low, merged.der_high) == pytest.approx((-1 / 20, -1 / 40), abs=5e-3)
+    swapped = make([replace(r, model={"m": "n", "n": "m"}[r.model]) for r in RESULTS])
+    assert find(swapped, DIFFERENCE, "n", minus="m").der == pytest.approx(-0.1)
+
+
+def test_an_unknown_length_leaves_the_speed_open() -> None:
+    partly = make([RESULTS[0], replace(RESULTS[1], duration_s=None)])
+    row = find(partly, POOLED, "m")
+    assert (row.rtf, row.duration_s) == (None, None)
+    assert [row.rtf for row in partly.of_kind(RECORDING, 0.0)] == [0.02, None]
+
+
+def test_nothing_but_silence_has_no_rates() -> None:
+    silent = make([result("m", "a0", (0, 1.0, 0, 0)), result("m", "b0", (0, 0, 0, 0))])
+    row = find(silent, POOLED, "m")
+    assert (row.der, row.der_low, row.false_alarm_s) == (None, None, 1.0)
+    assert find(silent, DIFFERENCE, "m").der is None
+    assert "| n/a |" in pooled_table(silent)
+    assert "a DER above 100 % (n/a without speech)" in report(silent)
+
+
+def cells(table: str, head: str) -> list[list[str]]:
+    """Rows of the first table after a heading."""
+    lines = table[table.index(head) :].splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("| set"))
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines[start:] if line.startswith("|")]
+    return rows[: next((at for at, line in enumerate(lines[start:]) if not line.startswith("|")), None)]
+
+
+def test_the_report_has_every_table(comparison: Comparison) -> None:
+    text = report(comparison)
+    assert "- chunk: 480 ms; turns: min_off_frames=6; memory: cap_frames=inf; device: cpu" in text
+    assert "- scored of s: UEM; 30.0 s; the reference itself on the grid of 80-ms frames has a DER of 0.0 %" in text
+    head, _, m, n = cells(text, "# Evaluation")
+    assert dict(zip(head, m, strict=True)) | {"95 % interval": ""} == {
+        "set": "s",
+        "model": "m",
+        "recordings": "3",
+        "DER": "12.0",
+        "95 % interval": "",
+        "miss": "3.0",
+        "false alarm": "2.0",
+        "confusion": "7.0",
+        "merged DER": "15.0",
+        "JER": "25.0",
+        "mean DER": "15.0",
+        "speakers off by": "0.67",
+        "RTF": "0.0045",
+    }
+    assert n[-1] == "n/a"
+    assert cells(text, "## With collar 0.25 s on each side (NIST)")[2][3] == "6.0"
+    assert cells(text, "## Differences in DER, collar 0")[2] == ["s", "m", "n", "3", "-10.0", "-10.0 to -10.0"]
+    assert [row[2] for row in cells(text, "## By speakers, collar 0")[2:]] == ["2", "3", "2", "3"]
+    labels = cells(text, "## Labels in recordings of 10 min or more; silence of 5 min or more")
+    assert labels[2:] == [["s", "m", "1", "6.0", "1 of 4"]]
+    assert len(cells(text, "## Recordings, collar 0")) == 2 + 6
+    assert text.endswith("## Notes\n\n- s: odd\n- s: short2 by n: damaged\n")
+    assert notes_of(comparison) == ["s: odd", "s: short2 by n: damaged"]
+    assert comparison.missing == ["s: long3 by n"]
+
+
+def test_files_hold_all_figures(comparison: Comparison, tmp_path: Path) -> None:
+    markdown, table, values = write_tables(comparison, tmp_path)
+    assert markdown.read_text("utf-8") == report(comparison)
+    with table.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(comparison.rows)
+    first = lines[0]
+    asked = ("pooled", "m", "480", "min_off_frames=6", "cap_frames=inf")
+    assert tuple(first[name] for name in ("kind", "model", "chunk_ms", "turns", "memory")) == asked
+    assert float(first["der"]) == comparison.rows[0].der
+    read = json.loads(values.read_text("utf-8"))
+    assert read["settings"]["turns"] == {"min_off_frames": 6}
+    assert read["rows"][0]["confusion_s"] == 7.0
+    assert read["missing"] == ["s: long3 by n"]
+    assert {row["kind"] for row in read["rows"]} == {POOLED, GROUP, RECORDING, DIFFERENCE}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.json", "evaluation.md"]
+
+
+def test_the_picture_shows_the_parts_in_their_share(comparison: Comparison, tmp_path: Path) -> None:
+    from matplotlib import image
+    from matplotlib.colors import to_rgb
+
+    draw(comparison, tmp_path / "x.png")
+    pixels = image.imread(tmp_path / "x.png")[..., :3]
+    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in PARTS.items()}
+    # miss 3 + 3, false alarm 2 + 2, confusion 7 + 17; marks and the legend take a little
+    shares = {name: count / sum(counts.values()) for name, count in counts.items()}
+    assert shares == pytest.approx({"miss": 6 / 34, "false_alarm": 4 / 34, "confusion": 24 / 34}, abs=0.04)
+
+
+def test_a_picture_without_speech_or_of_many_models(tmp_path: Path) -> None:
+    draw(make([result("m", "a0", (0, 1.0, 0, 0))]), tmp_path / "silent.png")
+    many = [result(f"model {at}", "a2", (1.0, 2.0, 3.0, 20.0)) for at in range(12)]
+    draw(make(many), tmp_path / "many.png")
+    from matplotlib import image
+
+    heights = [image.imread(tmp_path / f"{name}.png").shape[0] for name in ("silent", "many")]
+    assert heights[1] > 2 * heights[0]
+
+
+def test_without_matplotlib(comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"a picture needs matplotlib: pip install 'diarnorm\[plot\]'"):
+        draw(comparison, tmp_path / "x.png")

@@ -1,0 +1,96 @@
+"""What jobs leave behind: exact numbers, and merges that refuse what does not belong together."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from diarnorm.evaluation.labels import LabelScore
+from diarnorm.evaluation.results import (
+    Heading,
+    Result,
+    Shard,
+    find_shards,
+    merge,
+    read_shard,
+    shards_beside,
+    write_shard,
+)
+from diarnorm.evaluation.scores import Components, FileScore
+
+SETTINGS = {"collars_s": [0.0], "skip_overlap": False, "group_by": "none", "num_resamples": 100, "seed": 0}
+NAMES = ["a", "b", "c"]
+HEADING = Heading(SETTINGS, {"m": {"sha256": "0"}}, {"s": {"recordings": NAMES, "region": "UEM", "notes": []}})
+
+
+def result(name: str, error_s: float = 1 / 3, **changes: object) -> Result:
+    errors = Components(error_s, math.pi, 1e-17, 10.1)
+    score = FileScore(name, errors, errors + errors, Components(), 0.1, 2, 3, 10.0)
+    labels = LabelScore(600.1, 3, 2, 1)
+    return replace(Result("s", name, "m", 0.1, None, (score,), labels, False, ("odd",)), **changes)  # pyright: ignore
+
+
+def shards(of: int = 3) -> list[Shard]:
+    return [Shard(HEADING, at, of, tuple(result(name) for name in NAMES[at::of])) for at in range(of)]
+
+
+def test_numbers_come_back_bit_for_bit(tmp_path: Path) -> None:
+    for shard in shards():
+        write_shard(shard, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [f"{at}-of-3.json" for at in range(3)]
+    assert find_shards(tmp_path) == find_shards(tmp_path / "results") == shards()
+
+
+def test_merged_results_are_in_order_whatever_came_first() -> None:
+    whole = Shard(HEADING, 0, 1, tuple(map(result, NAMES)))
+    assert merge(shards()[::-1]) == merge([whole]) == whole
+    assert whole.is_whole
+    assert not shards()[0].is_whole
+
+
+def test_results_of_another_evaluation_make_room(tmp_path: Path) -> None:
+    for shard in shards(2):
+        write_shard(shard, tmp_path)
+    assert len(shards_beside(shards(2)[0], tmp_path)) == 2
+    write_shard(shards(3)[1], tmp_path)
+    assert find_shards(tmp_path) == [shards(3)[1]]
+    assert shards_beside(shards(2)[0], tmp_path) == []
+
+
+def test_folders_of_several_machines(tmp_path: Path) -> None:
+    for at, shard in enumerate(shards()):
+        write_shard(shard, tmp_path / f"machine{at % 2}" / "run")
+    assert merge(find_shards(tmp_path)).is_whole
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    a, b, c = shards()
+    with pytest.raises(ValueError, match="1 of 3 shards are missing: run shard=1/3 first"):
+        merge([a, c])
+    with pytest.raises(ValueError, match="shard 0/3 is there twice"):
+        merge([a, a, b, c])
+    with pytest.raises(ValueError, match="is of another evaluation than 0/3: 2 shards, not 3"):
+        merge([a, shards(2)[1]])
+    other = replace(b, heading=replace(HEADING, settings={**SETTINGS, "seed": 1}))
+    with pytest.raises(ValueError, match="settings differ in seed"):
+        merge([a, other, c])
+    other = replace(b, heading=replace(HEADING, models={"m": {"sha256": "1"}}))
+    with pytest.raises(ValueError, match="models differ in m; give a folder with the results of one"):
+        merge([a, other, c])
+
+
+def test_files_that_hold_no_results(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nosuch is no folder"):
+        find_shards(tmp_path / "nosuch")
+    with pytest.raises(ValueError, match="holds no results/K-of-N"):
+        find_shards(tmp_path)
+    path = tmp_path / "0-of-1.json"
+    for text in ("", "[]", "{}", '{"format": 2}', '{"format": 2, "heading": {}, "results": []}'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="holds no results of an evaluation, or is damaged"):
+            read_shard(path)
+    path.write_text(json.dumps({"format": 9}))
+    with pytest.raises(ValueError, match="has format 9, this version reads 2"):
+        read_shard(path)

@@ -1,0 +1,80 @@
+"""What a run reads: batches in steps, shared between processes, and held-out batches for fewer speakers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from diarnorm.simulation.speech import load_speech
+from diarnorm.training.batches import CurriculumStage, SimulatedBatches
+from diarnorm.training.rundata import RunData, SharedBatches, check_processes
+from tests.tiny_run import STAGES, tiny_run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_rows_of_all_processes_are_those_of_one(corpus: Path) -> None:
+    speech = load_speech(corpus, split="train", cache_dir=corpus.parent)
+    stages = (CurriculumStage(0, 2.0, 4, 2, (0.3, 0.7)),)
+    whole = SimulatedBatches(speech, seed=7, num_steps=2, stages=stages)[1]
+    shares = []
+    for number in range(2):
+        batches = SharedBatches(speech, seed=7, num_steps=2, stages=stages)
+        batches.share = (number, 2)
+        shares.append(batches[1])
+    for name, value in whole.items():
+        joined = torch.cat([share[name] for share in shares])
+        if name == "mel":  # log-mel of about 10 in half precision: samples agree, but not in their last bits
+            torch.testing.assert_close(joined, value, rtol=0, atol=0.02)
+        else:
+            assert torch.equal(joined, value), name
+
+
+def test_steps_of_several_batches_hold_the_batches_in_order(corpus: Path) -> None:
+    """Stages change between steps, and each batch of a step is another."""
+    config = tiny_run(corpus, accumulate=2, num_steps=5)
+    steps = list(RunData(config).steps(0))
+    assert [[batch.mel.shape[0] for batch in step] for step in steps] == [[2, 2]] * 3 + [[1, 1]] * 2
+    seen = [batch for step in steps for batch in step]
+    speech = load_speech(corpus, split="train", cache_dir=corpus.parent)
+    stages = [replace(stage, from_step=2 * stage.from_step) for stage in STAGES]
+    alone = SimulatedBatches(speech, seed=0, num_steps=10, stages=stages)
+    for number, batch in enumerate(seen):
+        assert torch.equal(batch.mel, alone[number]["mel"])
+    assert len({float(batch.mel.float().sum()) for batch in seen}) == 10
+    later = list(RunData(config).steps(3))
+    assert [torch.equal(a.mel, b.mel) for a, b in zip(later[0], steps[3], strict=True)] == [True, True]
+    assert len(later) == 2
+
+
+def test_stored_batches_are_made_once_and_shared(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_run(corpus, num_steps=2)
+    stored = replace(config, data=replace(config.data, store=str(tmp_path)))
+    plain = [batch.mel for step in RunData(config).steps(0) for batch in step]
+    first = [batch.mel for step in RunData(stored).steps(0) for batch in step]
+    monkeypatch.setattr(SimulatedBatches, "__getitem__", None)
+    again = [batch.mel for step in RunData(stored).steps(0) for batch in step]
+    assert len(plain) == 2
+    for a, b, c in zip(plain, first, again, strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+def test_held_out_batches_have_no_more_speakers_than_there_are(corpus: Path) -> None:
+    crowd = CurriculumStage(2, 3.0, 2, 6, (0.0, 0.0, 0.0, 0.0, 0.5, 0.5))
+    config = tiny_run(corpus, stages=(STAGES[0], crowd), num_slots=6)
+    batches = RunData(config).held_out_batches()
+    assert len(batches) == 4
+    counts = [(batch.speaker_class >= 0).sum(dim=1) for batch in batches]
+    assert 1 <= max(int(count.max()) for count in counts) <= 4  # there are four in dev
+    again = RunData(replace(config, train=replace(config.train, seed=5))).held_out_batches()
+    assert all(torch.equal(a.mel, b.mel) for a, b in zip(batches, again, strict=True))
+
+
+def test_batches_are_shared_evenly_or_not_at_all() -> None:
+    stages = (CurriculumStage(batch_size=8), CurriculumStage(from_step=5, batch_size=6))
+    check_processes(stages, 1)
+    check_processes(stages, 2)
+    with pytest.raises(ValueError, match=r"data.stages\[1\].batch_size=6 cannot be shared by 4 processes: give a mult"):
+        check_processes(stages, 4)
