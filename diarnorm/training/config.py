@@ -7,6 +7,7 @@ from diarnorm.checks import check_choice, check_range
 from diarnorm.model import ModelConfig
 from diarnorm.norms import NORMS
 from diarnorm.simulation.planner import SimulatorConfig
+from diarnorm.simulation.warps import Warp
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.training.batches import CurriculumStage
 from diarnorm.training.corpus import CORPUS, DROP, RECORDING, REFUSE, RecordingsConfig
@@ -28,6 +29,8 @@ class DataConfig:
     speech: str | None = "data/utterances.tsv"
     """A manifest (.tsv), or a tree with one folder per speaker (under `train/` and `dev/` where it has splits). None:
     nothing is simulated, all there is are recordings."""
+    warps: tuple[Warp, ...] = ()
+    """Further voices of every training speaker, beside those at other speeds: `[{pitch: 1.2, tract: 0.9}]`."""
     train_split: str | None = "train"
     dev_split: str | None = "dev"
     clips: str | None = None

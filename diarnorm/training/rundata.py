@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
 from diarnorm.simulation.conversation import Plan
-from diarnorm.simulation.speech import CLIPS, Speech, load_speech
+from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.training.config import RunConfig, most_speakers
 from diarnorm.training.corpus import (
@@ -117,7 +117,8 @@ class RunData:
         if d.speech is None:
             return
         check_splits(Path(d.speech), d.train_split, d.dev_split)
-        self.speech = load_speech(d.speech, split=d.train_split, cache_dir=cache)
+        voices = SpeechConfig(warps=d.warps)
+        self.speech = load_speech(d.speech, split=d.train_split, config=voices, cache_dir=cache)
         check_speakers(d.stages, num_with_speech(self.speech), d.speech)
         self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from diarnorm.simulation.speech import load_speech
+from diarnorm.simulation.warps import Warp
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches
 from diarnorm.training.rundata import RunData, SharedBatches, check_processes
 from tests.tiny_run import STAGES, tiny_run
@@ -59,6 +60,19 @@ def test_stored_batches_are_made_once_and_shared(corpus: Path, tmp_path: Path, m
     for a, b, c in zip(plain, first, again, strict=True):
         assert torch.equal(a, b)
         assert torch.equal(a, c)
+
+
+def test_warps_are_further_voices_of_training_speakers_alone(corpus: Path) -> None:
+    config = tiny_run(corpus, num_steps=30)
+    warped = RunData(replace(config, data=replace(config.data, warps=(Warp(pitch=1.25), Warp(tract=0.85)))))
+    plain = RunData(config)
+    assert warped.speech is not None
+    assert warped.dev_speech is not None
+    assert warped.num_classes == plain.num_classes + 2 * len(plain.speakers)
+    assert not warped.dev_speech.warps
+    classes = torch.cat([warped.batches[i]["speaker_class"].flatten() for i in range(30)])
+    heard = set((classes[classes >= 0] % warped.speech.num_factors).tolist())
+    assert heard == set(range(7)), "five speeds and two warps"
 
 
 def test_held_out_batches_have_no_more_speakers_than_there_are(corpus: Path) -> None:
