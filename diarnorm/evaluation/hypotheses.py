@@ -219,6 +219,17 @@ def _load(path: Path, sha256: str, settings: Settings) -> "Diarizer":
     """A model with changed settings, ready to be timed."""
     import numpy as np
 
+    diarizer = load_diarizer(path, settings)
+    diarizer.stream(chunk_ms=settings.chunk_ms).push(np.zeros(WARM_UP_SAMPLES, np.float32))
+    return diarizer
+
+
+def load_diarizer(path: Path, settings: Settings) -> "Diarizer":
+    """A model with changed settings.
+
+    Raises:
+        ValueError: no such model, or the device is not there.
+    """
     from diarnorm.checkpoint import load_checkpoint
     from diarnorm.stream import Diarizer
 
@@ -227,9 +238,7 @@ def _load(path: Path, sha256: str, settings: Settings) -> "Diarizer":
     memory = replace(checkpoint.model.config.memory, **changes)
     told = {name: changes[name] for name in OF_THE_MEMORY if name in changes}
     turns = replace(checkpoint.turns, **dict(settings.turns), **told)
-    diarizer = Diarizer(checkpoint.under(memory, turns), device=settings.device)
-    diarizer.stream(chunk_ms=settings.chunk_ms).push(np.zeros(WARM_UP_SAMPLES, np.float32))
-    return diarizer
+    return Diarizer(checkpoint.under(memory, turns), device=settings.device)
 
 
 def _run(diarizer: "Diarizer", audio: Path, settings: Settings) -> tuple[list[Turn], float, list[str]]:

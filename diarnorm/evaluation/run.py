@@ -4,12 +4,8 @@ A job does the recordings of its shard and leaves `results/K-of-N.json`: the sec
 table is made. So one process, several, and jobs on several machines give the same table, to the last bit.
 """
 
-import signal
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from diarnorm.evaluation.config import EvaluateConfig, parse_shard
@@ -23,6 +19,7 @@ from diarnorm.evaluation.hypotheses import (
     legal_folder,
 )
 from diarnorm.evaluation.labels import label_score
+from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
 from diarnorm.evaluation.results import Heading, Result, Shard
@@ -131,8 +128,9 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> list[Result]:
     order = sorted(range(len(tasks)), key=lambda at: -(tasks[at].recording.duration_s or 0))
     results: dict[int, Result] = {}
     failed: list[str] = []
+    with_torch = any(task.candidate.is_network for task in tasks)
     with EvaluationProgress([task.recording.duration_s or 0.0 for task in tasks]) as progress:
-        for at, outcome in _outcomes(tasks, order, workers):
+        for at, outcome in outcomes(score_task, tasks, order, workers, with_torch=with_torch):
             if isinstance(outcome, ValueError):
                 failed.append(str(outcome))
             elif isinstance(outcome, Exception):
@@ -144,47 +142,6 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> list[Result]:
         others = f"; {len(failed)} of {len(tasks)} failed, the others are kept" if len(tasks) > 1 else ""
         raise ValueError(f"{failed[0]}{others}")
     return [results[at] for at in range(len(tasks))]
-
-
-def _outcomes(tasks: Sequence[Task], order: Sequence[int], workers: int) -> Iterator[tuple[int, Result | Exception]]:
-    """Number of a task and what came of it, as they are done."""
-    if workers == 1 or len(tasks) < 2:
-        _one_thread(tasks)
-        for at in order:
-            yield at, _outcome(tasks[at])
-        return
-    context = get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_start_worker, initargs=(tasks[:1],))
-    try:
-        futures = {pool.submit(_outcome, tasks[at]): at for at in order}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BrokenProcessPool as error:
-        raise RuntimeError("a worker died, perhaps for want of memory: try fewer workers") from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _start_worker(tasks: Sequence[Task]) -> None:
-    """Ctrl-C ends a worker without a word: its parent speaks."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _one_thread(tasks)
-
-
-def _one_thread(tasks: Iterable[Task]) -> None:
-    """Torch on one CPU thread, so that workers do not fight and results do not depend on their number."""
-    if any(task.candidate.is_network for task in tasks):
-        import torch
-
-        torch.set_num_threads(1)
-
-
-def _outcome(task: Task) -> Result | Exception:
-    """The result of a task, or why there is none: a value, so that the others go on."""
-    try:
-        return score_task(task)
-    except Exception as error:
-        return error
 
 
 def score_task(task: Task) -> Result:
