@@ -120,9 +120,10 @@ def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> 
     Raises:
         ValueError: shards that are missing or do not belong together; with `strict`, a missing hypothesis.
     """
-    from diarnorm.evaluation.comparison import POOLED, compare
+    from diarnorm.evaluation.comparison import compare
     from diarnorm.evaluation.figures import draw
     from diarnorm.evaluation.results import merge
+    from diarnorm.evaluation.rows import POOLED
     from diarnorm.evaluation.tables import notes_of, pooled_table, write_tables
 
     comparison = compare(merge(shards))

@@ -11,7 +11,7 @@ from diarnorm.timebase import chunk_frames
 from diarnorm.turns import TurnConfig, check_max_speakers
 
 SPEAKERS, NO_GROUPS = "speakers", "none"
-"""Values of `group_by` beside regular expressions."""
+"""Values of `group_by` beside regular expressions; the second of `family_by`, too."""
 OF_THE_MEMORY = ("confirm_frames",)
 """Settings of turns that the model's memory decides."""
 MEMORY_RULES = ("cap_frames", "floor", "birth", "confirm_frames", "drop_frames")
@@ -72,6 +72,9 @@ class EvaluateConfig(Changes):
     skip_overlap: bool = False
     group_by: str = SPEAKERS
     """`speakers` (of the reference), `none`, or a regular expression whose one group is found in a recording's name."""
+    family_by: str = NO_GROUPS
+    """`none`, or a regular expression whose one group is found in a model's name: models that share it are one model
+    trained several times, and have rows for their mean."""
     long_s: float = 600.0
     """Recordings of this length or more have label switches and recognition after pauses reported."""
     pause_s: float = 300.0
@@ -103,17 +106,25 @@ class EvaluateConfig(Changes):
         self._check_groups()
 
     def _check_groups(self) -> None:
-        if self.group_by in (SPEAKERS, NO_GROUPS):
-            return
-        try:
-            num_groups = re.compile(self.group_by).groups
-        except re.error as error:
-            raise ValueError(f"group_by={self.group_by} is no regular expression: {error}") from error
-        if num_groups != 1:
-            raise ValueError(
-                f"group_by={self.group_by} has {num_groups} groups: give speakers, none, or an expression "
-                "with one group, such as '^([a-z]+)_'"
-            )
+        if self.group_by != SPEAKERS:
+            check_one_group("group_by", self.group_by, "speakers, none, or an expression", "^([a-z]+)_")
+        check_one_group("family_by", self.family_by, "none, or an expression", "^(.+)-[0-9]+$")
+
+
+def check_one_group(key: str, given: str, choices: str, example: str) -> None:
+    """Refuse what is neither `none` nor a regular expression with one group.
+
+    Raises:
+        ValueError: with the key, the number of groups and an example.
+    """
+    if given == NO_GROUPS:
+        return
+    try:
+        num_groups = re.compile(given).groups
+    except re.error as error:
+        raise ValueError(f"{key}={given} is no regular expression: {error}") from error
+    if num_groups != 1:
+        raise ValueError(f"{key}={given} has {num_groups} groups: give {choices} with one group, such as '{example}'")
 
 
 def given_values(changes: Any) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diarnorm.evaluation.comparison import POOLED, Comparison, Row
+from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.evaluation.rows import POOLED, Row
 from diarnorm.evaluation.tables import collar_in_words, percent
 
 if TYPE_CHECKING:

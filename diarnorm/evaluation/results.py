@@ -77,7 +77,7 @@ class Heading:
         """The heading of an evaluation; `notes` by name of the set."""
         import diarnorm
 
-        names = ("skip_overlap", "group_by", "long_s", "pause_s", "num_resamples", "seed")
+        names = ("skip_overlap", "group_by", "family_by", "long_s", "pause_s", "num_resamples", "seed")
         settings = {name: getattr(config, name) for name in names} | {"collars_s": list(config.collars_s)}
         settings |= Settings(device=config.device).changed_by(config).plain()
         return cls(

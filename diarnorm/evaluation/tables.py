@@ -7,9 +7,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from diarnorm.evaluation.comparison import DIFFERENCE, GROUP, POOLED, RECORDING, Comparison, Row
+from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.config import NO_GROUPS, SPEAKERS
 from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
 from diarnorm.evaluation.scores import markdown_table
 
 Column = tuple[str, Callable[[Row], str]]
@@ -73,6 +74,32 @@ ONE_RECORDING: list[Column] = [
 ]
 
 
+def _members_interval(row: Row, *, sign: bool = False) -> str:
+    if row.members_low is None or row.members_high is None:
+        return NO_VALUE
+    return f"{percent(row.members_low, sign=sign)} to {percent(row.members_high, sign=sign)}"
+
+
+FAMILIES: list[Column] = [
+    ("set", lambda row: row.set_name),
+    ("models", lambda row: f"{row.model} ({row.num_members})"),
+    NUMBER,
+    RATES[0],
+    ("95 % over models", _members_interval),
+    ("95 % over recordings", _interval),
+    *RATES[2:],
+    COUNTS[1],
+]
+FAMILY_DIFFERENCES: list[Column] = [
+    ("set", lambda row: row.set_name),
+    ("models", lambda row: row.model),
+    ("less", lambda row: row.minus or ""),
+    ("DER difference", lambda row: percent(row.der, sign=True)),
+    ("95 % over models", lambda row: _members_interval(row, sign=True)),
+    ("95 % over recordings", lambda row: _interval(row, sign=True)),
+]
+
+
 def pooled_table(comparison: Comparison) -> str:
     """The headline: every model on every set, with the first collar."""
     collar_s = comparison.collars_s[0]
@@ -89,6 +116,10 @@ def report(comparison: Comparison) -> str:
     """The whole evaluation in Markdown."""
     heading, first, others = comparison.shard.heading, comparison.collars_s[0], comparison.collars_s[1:]
     parts = ["# Evaluation", "", *_conventions(comparison), "", pooled_table(comparison)]
+    title = "Means of models that were trained several times; over models: Student's t, over recordings: bootstrap"
+    parts += _section(title, FAMILIES, comparison.of_kind(FAMILY, first))
+    title = "Differences between these means, in points; models are paired in their order, recordings too"
+    parts += _section(title, FAMILY_DIFFERENCES, comparison.of_kind(FAMILY_DIFFERENCE, first))
     for collar_s in others:
         columns = [*WHO, NUMBER, *RATES]
         parts += _section(f"With {collar_in_words(collar_s)}", columns, comparison.of_kind(POOLED, collar_s))
@@ -155,7 +186,9 @@ def notes_of(comparison: Comparison) -> list[str]:
     notes = [f"{name}: {note}" for name, each in heading.sets.items() for note in each["notes"]]
     for result in comparison.shard.results:
         notes += [f"{result.set_name}: {result.recording} by {result.model}: {note}" for note in result.notes]
-    if any(row.der is None or row.der > 1 for row in comparison.rows if row.kind != DIFFERENCE):
+    if any(
+        row.der is None or row.der > 1 for row in comparison.rows if row.kind not in (DIFFERENCE, FAMILY_DIFFERENCE)
+    ):
         notes.append("a DER above 100 % (n/a without speech): more false alarm than the reference has speech")
     return list(dict.fromkeys(notes))
 
@@ -166,7 +199,7 @@ def _section(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> list
 
 def _table(columns: Sequence[Column], rows: Iterable[Row]) -> list[str]:
     cells = [[value(row) for _, value in columns] for row in rows]
-    num_left = sum(name in ("set", "model", "recording", "less") for name, _ in columns)
+    num_left = sum(name in ("set", "model", "models", "recording", "less") for name, _ in columns)
     return markdown_table([name for name, _ in columns], cells, num_left)
 
 
@@ -199,4 +232,4 @@ def _write_csv(comparison: Comparison, file: Any) -> None:
     names = [*(field.name for field in fields(Row)), "chunk_ms", "turns", "memory"]
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**asdict(row), **asked[row.model]} for row in comparison.rows)
+    writer.writerows({**asdict(row), **asked.get(row.model, {})} for row in comparison.rows)

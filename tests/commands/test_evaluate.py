@@ -15,8 +15,8 @@ from diarnorm.resources import recipes_dir, samples_dir
 from tests.evalset import save_rttm, save_set
 
 ROOT = Path(__file__).resolve().parents[2]
-KEYS = "chunk_ms collars_s device group_by long_s max_speakers memory models num_resamples pause_s seed sets shard "
-KEYS += "skip_overlap strict turns workers"
+KEYS = "chunk_ms collars_s device family_by group_by long_s max_speakers memory models num_resamples pause_s seed sets "
+KEYS += "shard skip_overlap strict turns workers"
 MEMORY_KEYS = "birth cap_frames confirm_frames drop_frames floor"
 VARIANT_KEYS = "chunk_ms max_speakers memory path turns"
 TURN_KEYS = "hold_frames min_off_frames min_on_frames offset onset pad_frames"
@@ -176,6 +176,8 @@ MISTAKES = [
     ([SET, "models={x: {path: loud.safetensors, chunk: 480}}"], "Variant has no field chunk: known are chunk_ms"),
     ([SET, "turns.onset=abc"], "'abc' of type 'str' could not be converted to Float"),
     ([SET, "turns.pad_frames=40"], "with these changes: min_off_frames=6 is less than twice pad_frames=40"),
+    ([SET, "family_by=rms"], "family_by=rms has 0 groups: give none, or an expression with one group, such as"),
+    ([SET, "family_by='(rms'"], "family_by=(rms is no regular expression"),
     ([SET, "workers=0"], "workers=0 is out of range: give a number of at least 1"),
     ([SET, "shard=3/3"], "shard=3/3 is none: give K/N"),
     ([SET, "device=abacus"], "device=abacus cannot be used here"),

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import soundfile  # noqa: F401 - beside matplotlib, as the command has it
 
-from diarnorm.evaluation.comparison import DIFFERENCE, GROUP, MERGED, POOLED, RECORDING, Comparison, Row, compare
+from diarnorm.evaluation.comparison import MERGED, Comparison, compare
 from diarnorm.evaluation.figures import PARTS, draw
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Heading, Result, Shard
+from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.evaluation.tables import notes_of, pooled_table, report, write_tables
 
@@ -23,6 +24,7 @@ SETTINGS = {
     "max_speakers": None,
     "skip_overlap": False,
     "group_by": "speakers",
+    "family_by": "none",
     "long_s": 600.0,
     "pause_s": 300.0,
     "num_resamples": 200,
@@ -128,6 +130,31 @@ def test_differences_are_paired(comparison: Comparison) -> None:
     assert (merged.der_low, merged.der_high) == pytest.approx((-1 / 20, -1 / 40), abs=5e-3)
     swapped = make([replace(r, model={"m": "n", "n": "m"}[r.model]) for r in RESULTS])
     assert find(swapped, DIFFERENCE, "n", minus="m").der == pytest.approx(-0.1)
+
+
+def test_families_are_means_of_models_trained_several_times() -> None:
+    """m-0 has 12, m-1 10 and m-2 8 s of error in 100; n-0, n-1 and n-2 each one second more than their sibling."""
+    results = [
+        result(f"{family}-{seed}", f"r{seed_of}2", (6.0 - seed + worse / 2, 0.0, 0.0, 50.0))
+        for family, worse in (("m", 0.0), ("n", 1.0))
+        for seed in range(3)
+        for seed_of in "ab"
+    ]
+    found = make(results, family_by="^(.)-")
+    row = find(found, FAMILY, "m")
+    assert (row.num_members, row.num_recordings, row.der, row.miss) == (3, 2, pytest.approx(0.1), pytest.approx(0.1))
+    assert (row.members_low, row.members_high) == pytest.approx((0.1 - 0.049683, 0.1 + 0.049683), abs=1e-5)
+    assert (row.der_low, row.der_high) == pytest.approx((0.1, 0.1))
+    assert row.merged_der == pytest.approx(0.12)
+    assert (row.speech_s, row.duration_s) == (None, None)
+    less = find(found, FAMILY_DIFFERENCE, "m", minus="n")
+    assert (less.der, less.members_low, less.members_high) == pytest.approx((-0.01, -0.01, -0.01))
+    assert (less.der_low, less.der_high) == pytest.approx((-0.01, -0.01))
+    text = " ".join(report(found).split())
+    assert "| s | m (3) | 2 | 10.0 | 5.0 to 15.0 | 10.0 to 10.0 | 10.0 | 0.0 | 0.0 | 12.0 |" in text
+    assert "| s | m | n | -1.0 | -1.0 to -1.0 | -1.0 to -1.0 |" in text
+    assert not make(results).of_kind(FAMILY)
+    assert [row.model for row in make(results, family_by="^(m)-").of_kind(FAMILY, 0.0)] == ["m"]
 
 
 def test_an_unknown_length_leaves_the_speed_open() -> None:
