@@ -20,14 +20,15 @@ LEVELS = [
     {"checkpoint", "model"},
     {"stream", "hydrajob"},
     {"convert", "evaluation"},
-    {"training"},
+    {"training", "robustness"},
+    {"robustness"},
     {"bench", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
 TORCH_FREE = ["timebase", "resources", "modelfile", "audio.reader", "turns", "rttm", "events", "evaluation.scoring"]
-TORCH_FREE += ["live", "cli"]
+TORCH_FREE += ["live", "cli", "robustness.corruption"]
 """What `diarnorm --help` and `diarnorm score` load: importing these must not import torch."""
 
 

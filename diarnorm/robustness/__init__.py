@@ -1,0 +1,1 @@
+"""Robustness: corruptions of recordings, and what they do to turns."""
