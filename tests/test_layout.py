@@ -20,7 +20,7 @@ LEVELS = [
     {"checkpoint", "model"},
     {"stream", "hydrajob"},
     {"convert", "evaluation"},
-    {"training", "robustness"},
+    {"training"},
     {"robustness"},
     {"bench", "cli", "commands", "live"},
     {"__init__", "__main__"},
