@@ -40,7 +40,7 @@ def convert(model: Model, to: str, *, force: bool = False) -> Conversion:
         raise ValueError(f"this model has norm={config.norm}, it cannot become {to}: choose one of {others}")
     if (config.norm, to, config.placement) == ("layer", "rms", "pre"):
         return _exact(model, _fit(layer_to_rms(model, residual_stream(config)), norm=to, conv_norm=_conv_norm(config)))
-    swapped = _swap(model, to)
+    swapped = swap_norm(model, to)
     error = relative_error(read_off(model), read_off(swapped))
     if not (force or error < EXACT):
         raise ValueError(
@@ -128,7 +128,7 @@ def _fit(network: torch.nn.Module, *, norm: str, conv_norm: str) -> Model:
     return fresh.train(network.training)
 
 
-def _swap(model: Model, to: str) -> Model:
+def swap_norm(model: Model, to: str) -> Model:
     """`to` in place of every norm, with the weights that both have."""
     config = model.config
     fresh = Model(replace(config, encoder=replace(config.encoder, norm=to))).to(model.encoder.entry.weight)
