@@ -36,6 +36,7 @@ COMMANDS = {
     "score": Command("diarnorm.commands.score", "DER of RTTM files against a reference"),
     "info": Command("diarnorm.commands.info", "what a model file says about itself"),
     "train": Command("diarnorm.commands.train", "train a model by a recipe"),
+    "curves": Command("diarnorm.commands.curves", "training runs side by side, as a table and a picture"),
     "evaluate": Command("diarnorm.commands.evaluate", "compare models on sets of recordings, with intervals"),
     "simulate": Command("diarnorm.commands.simulate", "make conversations with references, and count real ones"),
     "bench": Command("diarnorm.bench.streaming", "speed, latency and memory on this machine"),

@@ -12,7 +12,7 @@ import pytest
 
 import diarnorm
 from diarnorm import cli
-from diarnorm.commands import demo, info, score, simulate, stream
+from diarnorm.commands import curves, demo, info, score, simulate, stream
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = {
@@ -20,6 +20,7 @@ OPTIONS = {
     "--quiet --rate --threads",
     score: "--collar --debug --help --json --skip-overlap --strict --uem",
     info: "--debug --help --json",
+    curves: "--debug --family-by --help --output",
     demo: "--debug --help --model --output --real-time --threads",
     simulate: "--cache-dir --compare --config --debug --device --duration --help --json --noise --num --output --rooms "
     "--seed --silence --speakers --split --threads --uem",
@@ -51,6 +52,7 @@ def test_commands_exist_and_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         "score",
         "info",
         "train",
+        "curves",
         "evaluate",
         "simulate",
         "bench",

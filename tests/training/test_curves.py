@@ -1,0 +1,95 @@
+"""Curves of training runs: figures by hand, divergence, families, mistakes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diarnorm.cli import main
+from diarnorm.training.curves import LOG, read_curve, table
+from diarnorm.training.trainlog import TrainingLog
+
+
+def make_run(folder: Path, losses: list[float], *, first: int = 1, name: str = "births") -> Path:
+    folder.mkdir(parents=True)
+    with TrainingLog(folder / LOG, len(losses)) as log:
+        for step, loss in enumerate(losses, start=first):
+            figures = {"der": 50.0 - step} if step % 10 == 0 else {}
+            log.add(step, step / 10, 100.0 + step, {name: loss, "grad_norm": float(step)}, figures)
+    return folder
+
+
+def test_figures_by_hand(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "norm=rms,train.seed=0", [2.0 - step / 20 for step in range(1, 21)])
+    curve = read_curve(run, "^norm=([a-z]+),")
+    assert (curve.name, curve.family) == ("norm=rms,train.seed=0", "rms")
+    assert not curve.diverged
+    (row,) = table([curve]).splitlines()[2:]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == ["norm=rms,train.seed=0", "20", "2.0", "1.025", "30.0", "10.50", "19.81", "110"]
+    np.testing.assert_allclose(curve.smooth(curve.step), curve.step)  # a tenth is two steps, a quarter of it one
+
+
+def test_a_mean_is_centred(tmp_path: Path) -> None:
+    curve = read_curve(make_run(tmp_path / "run", [float(step) for step in range(160, 0, -1)]))
+    np.testing.assert_allclose(curve.smooth(curve.loss), np.arange(158.5, 2.0, -1.0))  # over four steps
+    assert len(curve.smooth(curve.loss)) == len(curve.smooth(curve.hours)) == 157
+
+
+@pytest.mark.parametrize(
+    ("losses", "diverged"),
+    [([1.0] * 20, True), ([1.0] * 18 + [0.5, 0.5], False), ([1.0] * 10 + [0.2] * 8 + [3.0, 3.0], True)],
+)
+def test_a_loss_that_ends_no_lower_than_it_began_has_diverged(
+    losses: list[float], diverged: bool, tmp_path: Path
+) -> None:
+    curve = read_curve(make_run(tmp_path / "run", losses))
+    assert curve.diverged is diverged
+    assert ("diverged" in table([curve])) is diverged
+
+
+def test_steps_that_are_left_out_count(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [2.0 - step / 20 for step in range(1, 19)])
+    assert read_curve(run).num_skipped == 0
+    lines = (run / LOG).read_text("utf-8").splitlines(keepends=True)
+    (run / LOG).write_text("".join(lines[:4] + lines[6:]), "utf-8")
+    curve = read_curve(run)
+    assert (curve.num_skipped, curve.diverged) == (2, True)
+    assert "18, 2 left out" in table([curve])
+
+
+def test_models_without_memory_have_the_loss_of_their_outputs(tmp_path: Path) -> None:
+    curve = read_curve(make_run(tmp_path / "run", [3.0, 2.0], name="outputs"))
+    assert list(curve.loss) == [3.0, 2.0]
+
+
+def test_the_command_prints_a_table_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(make_run(tmp_path / f"{norm}-{seed}", [2.0, 1.5, 1.0])) for norm in ("a", "b") for seed in (0, 1)]
+    picture = tmp_path / "curves.png"
+    assert main(["curves", *runs, "--family-by", "^(.)-", "--output", str(picture)]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[2:]] == ["a-0", "a-1", "b-0", "b-1"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the following arguments are required: RUN"),
+        (["nosuch"], "nosuch holds no log.csv: give folders of training runs"),
+        (["empty"], "holds no step of a training run"),
+        (["empty", "--family-by", "a"], "'a' has 0 groups: give one, such as"),
+        (["empty", "--family-by", "(a"], "'(a' is no regular expression"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("empty", LOG).write_text("step,hours\n", "utf-8")
+    assert main(["curves", *words]) == 2
+    assert message in capsys.readouterr().err
