@@ -41,7 +41,7 @@ def test_every_option_is_explained(module: object) -> None:
     unit = {"--chunk-ms": "millisecond", "--rate": "Hz", "--collar": "seconds", "--threads": "CPU threads"}
     for option, action in parser._option_string_actions.items():
         assert unit.get(option, "") in action.help
-        if action.nargs is None and option not in ("--norm", "--rate", "--format", "--uem", "--output"):
+        if action.nargs is None and option not in ("--norm", "--rate", "--format", "--uem", "--output", "--family-by"):
             assert "(default: " in parser.format_help().replace("\n", " ") or action.default is not None
 
 
