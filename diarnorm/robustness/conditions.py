@@ -1,0 +1,138 @@
+"""Under what conditions models are heard: corruptions at their severities, each with the margin that it must keep."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from diarnorm.robustness.config import RobustnessConfig
+from diarnorm.robustness.corruption import Link, Spec, catalogue, find, parse
+
+ALL, NOTHING, CLEAN = "all", "nothing", "clean"
+"""Words for the whole catalogue, for silence to which nothing is done, and for recordings to which nothing is done."""
+
+
+NO_CHANGE = Spec()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is done to a recording.
+
+    Attributes:
+        spec: the chain of corruptions; empty where nothing is done.
+        margin: most that the DER may grow, in points; None: no margin.
+        with_halves: whether halves are scored apart.
+        is_quiet: whether there must be no speech in what it puts in.
+        is_alone: whether it is done to silence, where there must be no turns.
+    """
+
+    spec: Spec = NO_CHANGE
+    margin: float | None = None
+    with_halves: bool = False
+    is_quiet: bool = False
+    is_alone: bool = False
+
+    @property
+    def name(self) -> str:
+        """The words that say it, such as `dc.offset=0.1`."""
+        return str(self.spec) or (NOTHING if self.is_alone else CLEAN)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether recordings stay as they are."""
+        return not self.spec.links and not self.is_alone
+
+    @property
+    def factor(self) -> str:
+        """The name without severities."""
+        return " ".join(link.name for link in self.spec.links)
+
+    @property
+    def severity(self) -> float | None:
+        """Of a single corruption."""
+        return self.spec.links[0].severity if len(self.spec.links) == 1 else None
+
+    @property
+    def unit(self) -> str:
+        """Of the severity."""
+        return find(self.factor).unit if self.severity is not None else ""
+
+    @property
+    def needs_turns(self) -> bool:
+        """Whether it cannot be done to a recording in which nobody speaks."""
+        return any(find(link.name).needs_turns for link in self.spec.links)
+
+
+def find_conditions(config: RobustnessConfig) -> list[Condition]:
+    """The clean condition, all others, and those in which nobody speaks, as the configuration asks for them.
+
+    Raises:
+        ValueError: a corruption or family that there is not, one twice, a severity out of range.
+    """
+    for name in (*(margin.factor for margin in config.margins), *config.halves, *config.quiet):
+        _names_of(name)
+    changed = [_condition(spec, config) for asked in config.corruptions for spec in _specs(asked)]
+    alone = [
+        Condition(spec, is_alone=True)
+        for asked in config.alone
+        for spec in ([Spec()] if asked == NOTHING else _specs(asked))
+    ]
+    for group in (changed, alone):
+        names = [each.name for each in group]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"corruption {twice[0]} is there twice: give it once")
+    return [Condition(with_halves=any(each.with_halves for each in changed)), *changed, *alone]
+
+
+def _specs(asked: str) -> list[Spec]:
+    """The chain that was asked for; one for every default severity where there is no severity."""
+    words = asked.split()
+    if len(words) == 1 and "=" not in words[0]:
+        return [Spec((Link(name, severity),)) for name in _names_of(words[0]) for severity in find(name).severities]
+    return [parse(words)]
+
+
+def _names_of(given: str) -> list[str]:
+    """Corruptions by their own name, that of their family, or `all`.
+
+    Raises:
+        ValueError: neither, with the nearest.
+    """
+    every = [each.name for each in catalogue()]
+    names = [name for name in every if given == ALL or _is_of(name, given)]
+    if not names:
+        known = sorted({*every, *(name.partition(".")[0] for name in every)})
+        near = get_close_matches(given, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"families are {', '.join(k for k in known if '.' not in k)}"
+        raise ValueError(f"no corruption or family is called {given!r}; {hint}")
+    return names
+
+
+def _condition(spec: Spec, config: RobustnessConfig) -> Condition:
+    names = [link.name for link in spec.links]
+    return Condition(
+        spec,
+        _margin(spec.links, config),
+        any(_is_of(name, given) for name in names for given in config.halves),
+        any(_is_of(name, given) for name in names for given in config.quiet),
+    )
+
+
+def _margin(links: Iterable[Link], config: RobustnessConfig) -> float | None:
+    """The margin of the first entry that is about all of the links, that of all others where none is."""
+    for margin in config.margins:
+        if all(_is_of(link.name, margin.factor) for link in links):
+            low = float("-inf") if margin.low is None else margin.low
+            high = float("inf") if margin.high is None else margin.high
+            return margin.points if all(low <= link.severity <= high for link in links) else None
+    return config.margin
+
+
+def _is_of(name: str, given: str) -> bool:
+    """Whether a corruption is the one given, or of that family.
+
+    >>> _is_of("dc.offset", "dc"), _is_of("dc.offset", "dc.off")
+    (True, False)
+    """
+    return name == given or name.startswith(f"{given}.")

@@ -1,0 +1,78 @@
+"""Configuration of a robustness report. Defaults live here; the command line says what differs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from diarnorm.checks import check_range
+from diarnorm.evaluation.config import Changes
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Most that the DER may grow, in points (% of the reference's speech), under one factor."""
+
+    factor: str = ""
+    """A corruption, `family.name`, or a whole family."""
+    points: float | None = 2.0
+    """None: no margin, the figure alone is told."""
+    low: float | None = None
+    """Severities below it have no margin."""
+    high: float | None = None
+    """Severities above it have no margin."""
+
+
+@dataclass(frozen=True)
+class RobustnessConfig(Changes):
+    """Models, sets of recordings, what is done to the audio, and changes of all models.
+
+    Raises ValueError for the first value out of range, with its key.
+    """
+
+    models: Any = "rms"
+    """Names of shipped models, paths of model files, folders of them: one, a list, or {NAME: PATH}."""
+    sets: dict[str, Any] = field(default_factory=dict)
+    """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.recordings`."""
+    corruptions: tuple[str, ...] = ("all",)
+    """`all`, a family, a corruption at its default severities, or with one: `dc.offset=0.1`. Several words with spaces
+    between are done one after the other."""
+    alone: tuple[str, ...] = ()
+    """The same, done to `alone_s` seconds of digital silence in which nobody speaks: there must be no turns."""
+    alone_s: float = 20.0
+    margin: float | None = 2.0
+    """Most that the DER may grow, in points, under what `margins` does not name; None: no margin."""
+    margins: tuple[Margin, ...] = ()
+    """The first that fits counts."""
+    halves: tuple[str, ...] = ()
+    """Corruptions or families that change the level inside a recording: both halves are scored apart, too."""
+    quiet: tuple[str, ...] = ()
+    """Corruptions or families that put silence in: there must be no speech in it."""
+    edge_s: float = 0.5
+    """What of a silence, at either end, is not asked about: pauses are bridged, and edges of turns are not exact."""
+    recovery_distance: float = 0.2
+    """Activity this near to the clean run's is the same again."""
+    recovery_hold_s: float = 1.0
+    """How long it must stay there."""
+    collar_s: float = 0.0
+    skip_overlap: bool = False
+    num_resamples: int = 1000
+    seed: int = 0
+    batch_s: float = 1800.0
+    """Seconds of audio that go through a model together; more is faster and takes more memory, 1 MB per second."""
+    workers: int = 1
+    """Processes, each on one CPU thread."""
+    device: str = "cpu"
+    players: tuple[str, ...] = ()
+    """Corruptions that can be listened to in the report, on an excerpt of the first recording."""
+    player_s: float = 6.0
+    """Length of the excerpt."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("workers", "num_resamples"):
+            check_range(name, getattr(self, name), low=1)
+        for name in ("seed", "collar_s", "edge_s", "recovery_distance"):
+            check_range(name, getattr(self, name), low=0)
+        for name in ("alone_s", "recovery_hold_s", "batch_s", "player_s"):
+            check_range(name, getattr(self, name), above=0)
+        if not (self.corruptions or self.alone):
+            raise ValueError("corruptions is empty: give all, or names such as corruptions=[dc.offset,loudness.gain]")

@@ -1,0 +1,107 @@
+"""What is measured of one model on one recording under one change, and a file that keeps it while the work goes on."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from diarnorm.evaluation.scores import Components
+
+FORMAT = 1
+NAME = "records.jsonl"
+
+
+@dataclass(frozen=True)
+class Record:
+    """Measurements of one model on one recording under one condition; None where there is nothing to measure.
+
+    Attributes:
+        key: hash of all that the rest depends on.
+        duration_s: of what the model heard.
+        level_dbfs: RMS of what the model heard, about its mean, on the raw input.
+        dc: mean of what the model heard, full scale 1.
+        errors: parts of the DER, in seconds.
+        merged: those of the output with one label for everybody; its false alarm is speech where nobody speaks.
+        halves: parts of the DER of the first and the second half, each scored by itself; empty unless asked for.
+        num_turns: of the model.
+        num_speakers: labels of the model.
+        event_s: length of the changed pieces.
+        event_speech_s: speech of the model in them, without their edges.
+        drift: see `measures.drift`.
+        rms: of the residual stream after each block.
+        event_rms: the same in the changed pieces.
+        attention: share of the attention on the changed frames, per block.
+        clean_attention: the same in the clean run on the same frames.
+        uniform_attention: what their number alone would make it.
+        recovery_s: see `measures.recovery`.
+    """
+
+    key: str
+    model: str
+    set_name: str
+    recording: str
+    condition: str
+    duration_s: float
+    level_dbfs: float
+    dc: float
+    errors: Components
+    merged: Components
+    halves: tuple[Components, ...]
+    num_turns: int
+    num_speakers: int
+    event_s: float
+    event_speech_s: float
+    drift: float | None
+    rms: tuple[float, ...]
+    event_rms: tuple[float, ...] | None
+    attention: tuple[float, ...] | None
+    clean_attention: tuple[float, ...] | None
+    uniform_attention: float | None
+    recovery_s: tuple[float | None, ...]
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> "Record":
+        """The record that `asdict` and JSON turned into plain values."""
+        fixed: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+        for name in ("errors", "merged"):
+            fixed[name] = Components(**fixed[name])
+        return cls(**{**fixed, "halves": tuple(Components(**half) for half in fixed["halves"])})
+
+
+def make_key(facts: Mapping[str, Any]) -> str:
+    """Hash of plain values."""
+    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Store:
+    """Records by key, in a file of one JSON object per line that grows as they come; a damaged line is left out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._records: dict[str, Record] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        text = self._path.read_text("utf-8", errors="replace") if self._path.exists() else ""
+        for line in text.split("\n"):
+            try:
+                record = Record.from_plain(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue
+            self._records[record.key] = record
+        if text and not text.endswith("\n"):  # stopped in the middle of a line
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("\n")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
+
+    def __getitem__(self, key: str) -> Record:
+        return self._records[key]
+
+    def add(self, record: Record) -> None:
+        """Keep a record."""
+        self._records[record.key] = record
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n")

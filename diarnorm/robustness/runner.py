@@ -1,0 +1,213 @@
+"""Models times recordings times conditions: what a job does, and all jobs in as many processes as asked for.
+
+A job is some recordings of a set under one condition, for all models: samples are read, changed and turned into mel
+frames once. Its clean counterpart is kept while a process stays with the same recordings. Records go to a file as they
+come, so that a run goes on where it stopped.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from diarnorm.audio.meter import SignalReport
+from diarnorm.audio.mono import Mono16k
+from diarnorm.audio.reader import open_audio
+from diarnorm.evaluation.hypotheses import Candidate, load_diarizer
+from diarnorm.evaluation.pool import outcomes
+from diarnorm.evaluation.progress import EvaluationProgress
+from diarnorm.evaluation.recordings import Recording
+from diarnorm.robustness.conditions import Condition
+from diarnorm.robustness.corruption import Sound, corrupt
+from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
+from diarnorm.robustness.records import Record, Store
+from diarnorm.robustness.scored import Before, Rules, measure
+from diarnorm.stream import Diarizer
+from diarnorm.timebase import SAMPLE_RATE, chunk_frames, samples_to_seconds, seconds_to_samples
+
+SILENCE = "silence"
+"""Name of the set, of its only recording, and of what is done to it when nothing is done to it."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One recording under one condition; digital silence of some seconds where there is no recording."""
+
+    recording: Recording | None
+    condition: Condition
+    silence_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Of the recording."""
+        return SILENCE if self.recording is None else self.recording.name
+
+    def duration_s(self) -> float:
+        """Length before anything is changed."""
+        return self.silence_s if self.recording is None else self.recording.duration_s or 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """Items that go through the models together; `keys` hold, for each model, that of every item's record."""
+
+    set_name: str
+    items: tuple[Item, ...]
+    candidates: tuple[Candidate, ...]
+    keys: tuple[tuple[str, ...], ...]
+    rules: Rules
+    seed: int
+
+    def audio_s(self) -> float:
+        """Audio that is heard by all models."""
+        return len(self.candidates) * sum(item.duration_s() for item in self.items)
+
+
+def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
+    """Do what is not in the store yet, and keep it there.
+
+    Raises:
+        ValueError: some recordings could not be done; the others are kept.
+    """
+    left = [job for job in (_without_known(job, store) for job in jobs) if job.candidates]
+    failed: list[str] = []
+    with EvaluationProgress([job.audio_s() for job in left]) as progress:
+        for at, outcome in outcomes(do_job, left, range(len(left)), workers):
+            if isinstance(outcome, ValueError):
+                failed.append(str(outcome))
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                for record in outcome:
+                    store.add(record)
+            progress.done(at)
+    if failed:
+        raise ValueError(f"{failed[0]}; {len(failed)} of {len(left)} jobs failed, the others are kept")
+
+
+def _without_known(job: Job, store: Store) -> Job:
+    """The job for the models of which something is missing."""
+    open_ones = [at for at, keys in enumerate(job.keys) if any(key not in store for key in keys)]
+    candidates, keys = (tuple(values[at] for at in open_ones) for values in (job.candidates, job.keys))
+    return Job(job.set_name, job.items, candidates, keys, job.rules, job.seed)
+
+
+def do_job(job: Job) -> list[Record]:
+    """The records of a job.
+
+    Raises:
+        ValueError: a recording that cannot be read, or changed.
+    """
+    heard = [_changed(item, job.seed) for item in job.items]
+    sheet = _sheet_of(job.items, heard)
+    recordings = tuple(item.recording for item in job.items if item.recording is not None)
+    clean = _clean_side(recordings) if recordings else None
+    records: list[Record] = []
+    for candidate, keys in zip(job.candidates, job.keys, strict=True):
+        before = None if clean is None else clean.traces(candidate)
+        if before is not None and all(item.condition.is_clean for item in job.items):
+            traces = before
+        else:
+            traces = listen(candidate, sheet, attention=any(each.sound.events for each in heard))
+        records += [
+            Record(
+                key=keys[at],
+                model=candidate.name,
+                set_name=job.set_name,
+                recording=item.name,
+                condition=item.condition.name,
+                duration_s=samples_to_seconds(len(heard[at].samples)),
+                level_dbfs=heard[at].report.level_dbfs,
+                dc=heard[at].report.dc,
+                **measure(
+                    heard[at].sound,
+                    traces[at],
+                    None if clean is None or before is None else Before(before[at], clean.sheet.num_samples[at]),
+                    None if item.recording is None else item.recording.region,
+                    item.condition,
+                    job.rules,
+                ),
+            )
+            for at, item in enumerate(job.items)
+        ]
+    return records
+
+
+def listen(candidate: Candidate, sheet: Sheet, *, attention: bool) -> list[Trace]:
+    """What a model makes of each recording, under its settings."""
+    settings = candidate.settings
+    chunk = None if settings.chunk_ms is None else chunk_frames(settings.chunk_ms)
+    diarizer = _load(candidate)
+    return run(diarizer, sheet, chunk=chunk, num_slots=settings.max_speakers, attention=attention)
+
+
+@lru_cache(maxsize=16)
+def _load(candidate: Candidate) -> Diarizer:
+    return load_diarizer(candidate.path, candidate.settings)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A recording as a model hears it: after the change, with damaged samples replaced as a stream replaces them."""
+
+    sound: Sound
+    samples: Float32[np.ndarray, " samples"]
+    report: SignalReport
+
+
+def _changed(item: Item, seed: int) -> Heard:
+    """An item's audio; the draws depend on the recording, and are the same for every severity."""
+    if item.recording is None:
+        clean = Sound(np.zeros(seconds_to_samples(item.silence_s), np.float32), (), ())
+    else:
+        clean = Sound(read_samples(item.recording), item.recording.reference, ())
+    sound = corrupt(clean, item.condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
+    mono = Mono16k(SAMPLE_RATE)
+    samples = np.concatenate([mono.push(sound.samples), mono.finish()])
+    return Heard(sound, samples, mono.report)
+
+
+def read_samples(recording: Recording) -> Float32[np.ndarray, " samples"]:
+    """All samples of a recording at 16 kHz, as a stream gets them.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    assert recording.audio is not None
+    with open_audio(recording.audio) as reader:
+        mono = Mono16k(reader.sample_rate)
+        return np.concatenate([*(mono.push(block) for block in reader), mono.finish()])
+
+
+def _sheet_of(items: Sequence[Item], heard: Sequence[Heard]) -> Sheet:
+    """Mel frames, changed where the condition changes features."""
+    sheet = make_sheet([each.samples for each in heard])
+    specs = [item.condition.spec for item in items]
+    if not any(spec.on_features.links for spec in specs):
+        return sheet
+    rows = [spec.apply_mel(mel) for spec, mel in zip(specs, sheet.mel, strict=True)]
+    return Sheet(torch.stack(rows), sheet.num_samples)
+
+
+class CleanSide:
+    """Recordings as they are, and what models make of them."""
+
+    def __init__(self, recordings: tuple[Recording, ...]) -> None:
+        self.sheet = make_sheet([read_samples(recording) for recording in recordings])
+        self._traces: dict[Candidate, list[Trace]] = {}
+
+    def traces(self, candidate: Candidate) -> list[Trace]:
+        """What a model makes of each recording."""
+        if candidate not in self._traces:
+            self._traces[candidate] = listen(candidate, self.sheet, attention=True)
+        return self._traces[candidate]
+
+
+@lru_cache(maxsize=1)
+def _clean_side(recordings: tuple[Recording, ...]) -> CleanSide:
+    """A process stays with the same recordings for many jobs."""
+    return CleanSide(recordings)

@@ -1,0 +1,180 @@
+"""A whole robustness study: which models hear which recordings under which conditions, and the records of all."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from diarnorm.evaluation.hypotheses import Candidate, Settings, file_sha256, find_candidates
+from diarnorm.evaluation.recordings import Recording, parse_source, read_set
+from diarnorm.modelfile import read_header
+from diarnorm.robustness.conditions import Condition, find_conditions
+from diarnorm.robustness.config import RobustnessConfig
+from diarnorm.robustness.records import Record, Store, make_key
+from diarnorm.robustness.runner import SILENCE, Item, Job, run_jobs
+from diarnorm.robustness.scored import Rules
+
+MAX_ROWS = 40
+"""Most recordings that go through a model together."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was asked and what came of it.
+
+    Attributes:
+        config: what was asked.
+        conditions: the clean one first.
+        models: facts about each model by name: `sha256`, `norm`, `frontend`, `settings`.
+        recordings: names by set, in order; the set of silence is not among them.
+        records: by model, set, recording and condition.
+        notes: what a user should know.
+    """
+
+    config: RobustnessConfig
+    conditions: tuple[Condition, ...]
+    models: dict[str, dict[str, Any]]
+    recordings: dict[str, tuple[str, ...]]
+    records: dict[tuple[str, str, str, str], Record]
+    notes: tuple[str, ...]
+
+
+def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
+    """Do what the configuration asks for; relative paths in it start in `folder`.
+
+    Raises:
+        ValueError: a path or a value that does not fit, or a recording that cannot be read.
+    """
+    if not config.sets and config.corruptions:
+        raise ValueError("no recordings to change: give a folder of them as sets.NAME=FOLDER, or corruptions=[]")
+    conditions = find_conditions(config)
+    models = find_models(config.models, folder)
+    candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
+    sources = {name: parse_source(name, given) for name, given in config.sets.items()}
+    sets = [read_set(name, source, folder) for name, source in sources.items()]
+    if SILENCE in sources and config.alone:
+        raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
+    jobs = [job for each in sets for job in _jobs(each.name, each.recordings, conditions, candidates, config)]
+    jobs += _silent_jobs([each for each in conditions if each.is_alone], candidates, config)
+    store = Store(run_dir)
+    run_jobs(jobs, store, config.workers)
+    records = [store[key] for job in jobs for keys in job.keys for key in keys]
+    return Study(
+        config,
+        tuple(conditions),
+        {each.name: _facts(each) for each in candidates},
+        {each.name: tuple(recording.name for recording in each.recordings) for each in sets},
+        {(each.model, each.set_name, each.recording, each.condition): each for each in records},
+        tuple(f"{each.name}: {note}" for each in sets for note in each.notes),
+    )
+
+
+def find_models(given: Any, folder: Path) -> Any:
+    """What was asked for, with folders of model files replaced by the files in them, named by their paths there.
+
+    >>> find_models("rms", Path())
+    'rms'
+
+    Raises:
+        ValueError: a folder without model files.
+    """
+    if isinstance(given, Mapping):
+        return given
+    items = [given] if isinstance(given, str) else list(given or ())
+    if not any(isinstance(item, str) and (folder / Path(item).expanduser()).is_dir() for item in items):
+        return given
+    found: dict[str, str] = {}
+    for item in items:
+        place = folder / Path(item).expanduser()
+        if not place.is_dir():
+            found[Path(item).stem] = item
+            continue
+        files = sorted(place.rglob("*.safetensors"))
+        if not files:
+            raise ValueError(f"models={item}: no model files (*.safetensors) in this folder")
+        for path in files:
+            parts = path.relative_to(place).with_suffix("").parts
+            found["_".join(parts[:-1] if parts[-1] == "model" and len(parts) > 1 else parts)] = str(path)
+    return found
+
+
+def _facts(candidate: Candidate) -> dict[str, Any]:
+    """What a report says of a model."""
+    facts = read_header(candidate.path).facts
+    encoder = facts["model"]["encoder"]
+    post = " post" if encoder["placement"] == "post" else ""
+    conv = encoder["conv_norm"]
+    mixed = f" (conv {conv})" if conv not in (None, facts["norm"]) else ""
+    return {
+        "sha256": candidate.sha256,
+        "norm": f"{facts['norm']}{post}{mixed}",
+        "frontend": facts["model"]["frontend"]["kind"],
+        "settings": candidate.settings.plain(),
+    }
+
+
+def _jobs(
+    set_name: str,
+    recordings: Iterable[Recording],
+    conditions: Sequence[Condition],
+    candidates: Sequence[Candidate],
+    config: RobustnessConfig,
+) -> list[Job]:
+    """Recordings of like length together, each such batch under one condition after the other."""
+    hashes = {each.name: file_sha256(each.audio) for each in recordings if each.audio is not None}
+    jobs = []
+    for batch in batches(recordings, config.batch_s):
+        for condition in conditions:
+            some = [each for each in batch if each.reference or not condition.needs_turns]
+            if some and not condition.is_alone:
+                items = tuple(Item(each, condition) for each in some)
+                jobs.append(_job(set_name, items, candidates, config, hashes))
+    return jobs
+
+
+def batches(recordings: Iterable[Recording], batch_s: float) -> list[tuple[Recording, ...]]:
+    """Recordings in order of length, as many together as have `batch_s` seconds with their padding, one at least."""
+    groups: list[list[Recording]] = []
+    for each in sorted(recordings, key=lambda recording: (recording.duration_s or 0.0, recording.name)):
+        length_s = each.duration_s or 0.0
+        if not groups or len(groups[-1]) == MAX_ROWS or (len(groups[-1]) + 1) * length_s > batch_s:
+            groups.append([])
+        groups[-1].append(each)
+    return [tuple(group) for group in groups]
+
+
+def _silent_jobs(
+    conditions: Sequence[Condition], candidates: Sequence[Candidate], config: RobustnessConfig
+) -> list[Job]:
+    items = tuple(Item(None, condition, config.alone_s) for condition in conditions)
+    return [_job(SILENCE, items, candidates, config, {})] if items else []
+
+
+def _job(
+    set_name: str,
+    items: tuple[Item, ...],
+    candidates: Sequence[Candidate],
+    config: RobustnessConfig,
+    hashes: Mapping[str, str],
+) -> Job:
+    """A job with the keys of its records: hashes of all that they depend on."""
+    import diarnorm
+
+    rules = Rules(config.collar_s, config.skip_overlap, config.edge_s, config.recovery_distance, config.recovery_hold_s)
+
+    def key(candidate: Candidate, item: Item) -> str:
+        return make_key(
+            {
+                "model": [candidate.name, candidate.sha256, candidate.settings.plain()],
+                "place": [set_name, item.name, hashes.get(item.name), item.silence_s],
+                "reference": None if item.recording is None else [asdict(each) for each in item.recording.reference],
+                "region": None if item.recording is None else item.recording.region,
+                "condition": [item.condition.name, item.condition.with_halves],
+                "rules": asdict(rules),
+                "seed": config.seed,
+                "diarnorm": diarnorm.__version__,
+            }
+        )
+
+    keys = tuple(tuple(key(candidate, item) for item in items) for candidate in candidates)
+    return Job(set_name, items, tuple(candidates), keys, rules, config.seed)
