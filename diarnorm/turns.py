@@ -81,7 +81,9 @@ class TurnConfig:
 
     `confirm_frames`: exclusive speech after which the occupant of a slot counts as a speaker. `hold_frames`:
     how long (from its end) a final turn waits for an earlier turn of an occupant who is not confirmed; after
-    that the earlier turn is given up.
+    that the earlier turn is given up. `undivided`: speech of which it is not sure whose it is, as while a newcomer is
+    not yet told from a known voice, is still speech: the activity of the likeliest occupant counts as that of anybody,
+    `1 - prod(1 - a)`.
     """
 
     onset: float = 0.5
@@ -91,6 +93,7 @@ class TurnConfig:
     pad_frames: int = 0
     confirm_frames: float = 6
     hold_frames: int = 50
+    undivided: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset <= self.onset <= 1:
@@ -207,6 +210,20 @@ def merge_turns(turns: Iterable[Turn]) -> list[tuple[float, float]]:
     return merged
 
 
+def attributed(
+    activity: Float[np.ndarray, "frames slots"], count: Float[np.ndarray, "frames slots"]
+) -> Float[np.ndarray, "frames slots"]:
+    """The same, with the activity of anybody in the likeliest occupied slot, where one is occupied; NaN is silence.
+
+    >>> attributed(np.array([[0.5, 0.4, 0.0]]), np.array([[9.0, 0.0, 0.0]])).round(3).tolist()
+    [[0.7, 0.4, 0.0]]
+    """
+    activity = np.nan_to_num(activity)
+    likely = np.where(count > 0, activity, -1.0)
+    top = (count > 0) & (np.arange(activity.shape[1]) == likely.argmax(axis=1, keepdims=True))
+    return np.where(top, 1.0 - np.prod(1.0 - activity, axis=1, keepdims=True), activity)
+
+
 def _ledger(config: TurnConfig, state: TurnState) -> RunLedger:
     return RunLedger(state, min_on=config.min_on_frames, close=config.close_frames, hold=config.hold_frames)
 
@@ -223,6 +240,8 @@ def _slot_bits(
             f"activity and count must both be [frames, {last.shape[1]}] for this state, "
             f"got {list(activity.shape)} and {list(count.shape)}"
         )
+    if config.undivided:
+        activity = attributed(activity, count)
     occupied = count > 0
     dropped = ~occupied & np.concatenate([last & OCCUPIED > 0, occupied])[:-1]
     opens = (activity >= config.onset) & ~dropped

@@ -74,6 +74,10 @@ class Tuner:
             for value in values:
                 if name != "confirm_frames" or value <= self.best.memory.cap_frames:
                     yield replace(self.best.memory, **{name: value}), self.best.turns
+        for value in TURN_GRID["onset"]:  # undivided speech asks for another threshold, so both change together
+            lower = min(value, self.best.turns.offset)
+            other = not self.best.turns.undivided
+            yield self.best.memory, replace(self.best.turns, undivided=other, onset=value, offset=lower)
         for name, values in TURN_GRID.items():
             for value in values:
                 changed = {name: value}

@@ -19,7 +19,7 @@ KEYS = "chunk_ms collars_s device family_by group_by long_s max_speakers memory 
 KEYS += "shard skip_overlap strict turns workers"
 MEMORY_KEYS = "birth cap_frames confirm_frames drop_frames floor"
 VARIANT_KEYS = "chunk_ms max_speakers memory path turns"
-TURN_KEYS = "hold_frames min_off_frames min_on_frames offset onset pad_frames"
+TURN_KEYS = "hold_frames min_off_frames min_on_frames offset onset pad_frames undivided"
 FILES = {"evaluation.md", "evaluation.csv", "evaluation.json", "evaluation.png"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")

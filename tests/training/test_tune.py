@@ -101,7 +101,9 @@ def test_neighbours_differ_in_one_parameter_and_stay_legal() -> None:
     for memory, turns in settings:
         different = [name for name in MEMORY_GRID if getattr(memory, name) != getattr(tuner.best.memory, name)]
         different += [name for name in TURN_GRID if getattr(turns, name) != getattr(tuner.best.turns, name)]
+        flipped = turns.undivided != tuner.best.turns.undivided
         assert len(different) <= 1 or set(different) == {"onset", "offset"}
+        assert not flipped or set(different) <= {"onset", "offset"}
         assert turns.offset <= turns.onset
     tried = {name: {getattr(memory, name) for memory, _ in settings} for name in MEMORY_GRID}
     assert all(set(values) <= tried[name] for name, values in MEMORY_GRID.items())
