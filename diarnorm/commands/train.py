@@ -112,13 +112,13 @@ def train(config: Any) -> dict[str, float]:
         raise ValueError("norm and frontend cannot be removed: norm=none and frontend=none stand for no normalisation")
     values = COMMAND.values(config)
     from_plain(RunConfig, values)  # refuses what is out of range before any voice is made
-    run = from_plain(RunConfig, _absolute_paths(values, Path(hydra_config.runtime.cwd)))
+    run = from_plain(RunConfig, absolute_paths(values, Path(hydra_config.runtime.cwd)))
     from diarnorm.training.trainer import Trainer
 
     return Trainer(run, hydra_config.runtime.output_dir).run()
 
 
-def _absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths mean the folder in which the command was typed; missing synthetic voices are made."""
     from diarnorm.simulation.synthetic import make_corpus
     from diarnorm.training.distributed import first_of_machine
