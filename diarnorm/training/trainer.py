@@ -303,7 +303,7 @@ class Trainer:
             "skipped_steps": self.skips.total,
             "speakers": len(self.data.speakers),
             "processes": num_processes(),
-            "commit": _commit(),
+            "commit": commit(),
             "torch": torch.__version__,
             "config": as_json(asdict(self.config)),
             "development": _rounded(figures),
@@ -315,7 +315,7 @@ def _rounded(figures: dict[str, float]) -> dict[str, float]:
 
 
 @functools.cache
-def _commit() -> str:
+def commit() -> str:
     """The commit of the checkout that the package lies in; "unknown" for an installed wheel."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
