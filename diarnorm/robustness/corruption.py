@@ -4,8 +4,8 @@
     sound = corrupt(Sound(samples, turns), spec, seed=0)
 
 Everything is pure and seeded. A link of a chain draws from a generator of its own, seeded by the seed and the link's
-name: adding or leaving out another link, or another severity, moves nothing else, so severities are compared at the
-same places. What is drawn is the same on every machine; samples agree to rounding.
+name: adding or leaving out another link moves nothing else, and severities are compared at the same places (unless
+they are a number of places). What is drawn is the same on every machine; samples agree to rounding.
 """
 
 import difflib
@@ -18,12 +18,12 @@ from zlib import crc32
 import numpy as np
 
 from diarnorm.checks import check_range
-from diarnorm.robustness import features, loudness
+from diarnorm.robustness import band, bursts, damage, dc, features, loudness, noise, room, silence
 from diarnorm.robustness.sound import Corruption, Mel, Sound
 
 __all__ = ["Corruption", "Link", "Sound", "Spec", "catalogue", "corrupt", "parse"]
 
-FAMILIES = (loudness, features)
+FAMILIES = (loudness, dc, silence, damage, bursts, noise, room, band, features)
 DEGREES = ("mild", "medium", "strong")
 """Words for the severities that each corruption suggests."""
 
@@ -150,6 +150,8 @@ def corrupt(sound: Sound, spec: Spec, seed: int) -> Sound:
             continue
         if known.needs_turns and not sound.turns:
             raise ValueError(f"{link} needs to know who speaks when: give reference turns (RTTM)")
+        if known.needs_finite and not np.isfinite(sound.samples).all():
+            raise ValueError(f"{link} needs samples that are finite: put damage.nan and damage.inf behind it")
         rng = np.random.Generator(np.random.PCG64([seed, crc32(link.name.encode()), number]))
         sound = known.apply(sound, link.severity, rng)
     return sound

@@ -4,13 +4,15 @@ Gains act on floating-point samples, which may go beyond full scale; only `loudn
 curves are made in dB, and jumps take 10 ms, so that none of them clicks.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 from jaxtyping import Float64
 from scipy.ndimage import uniform_filter1d
 
-from diarnorm.robustness.sound import Corruption, Sound, spoken, with_samples
+from diarnorm.robustness.sound import Corruption, Sound, Stretch, in_seconds, spoken, with_samples
 from diarnorm.simulation.activity import runs_of
-from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE, samples_to_seconds, seconds_to_samples
+from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE, seconds_to_samples
 
 STEP_S = 2.0
 TREMOLO_HZ = 1.0
@@ -80,9 +82,7 @@ def speaker(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
         for is_own in (True, False)
     )
     alone = own & ~others
-    events = [(samples_to_seconds(int(start)), samples_to_seconds(int(end))) for start, end in runs_of(alone)]
-    scaled = _scaled(sound, _smooth(np.where(alone, -severity, 0.0)))
-    return with_samples(sound, scaled.samples, events)
+    return _scaled(sound, _smooth(np.where(alone, -severity, 0.0)), in_seconds(runs_of(alone).tolist()))
 
 
 def _smooth(level_db: Float64[np.ndarray, " samples"]) -> Float64[np.ndarray, " samples"]:
@@ -90,8 +90,8 @@ def _smooth(level_db: Float64[np.ndarray, " samples"]) -> Float64[np.ndarray, " 
     return uniform_filter1d(level_db.astype(np.float64), HOP_SAMPLES, mode="nearest")
 
 
-def _scaled(sound: Sound, gain_db: Float64[np.ndarray, " samples"]) -> Sound:
-    return with_samples(sound, sound.samples * 10 ** (gain_db / 20))
+def _scaled(sound: Sound, gain_db: Float64[np.ndarray, " samples"], events: Iterable[Stretch] = ()) -> Sound:
+    return with_samples(sound, sound.samples * 10 ** (gain_db / 20), events)
 
 
 WIDE, NARROW = (-80.0, 60.0), (0.0, 60.0)

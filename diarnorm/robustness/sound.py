@@ -1,6 +1,6 @@
 """What corruptions act on, what a corruption is, and how samples, reference turns and marks move together."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -65,6 +65,7 @@ class Corruption:
     apply_mel: OnMel | None = None
     neutral: float = 0.0
     needs_turns: bool = False
+    needs_finite: bool = False
 
     @property
     def acts_on(self) -> Literal["samples", "features"]:
@@ -78,19 +79,22 @@ def with_samples(sound: Sound, samples: Float[np.ndarray, " samples"], events: I
     return replace(sound, samples=samples.astype(np.float32, copy=False), events=added)
 
 
-def insert(sound: Sound, at: int, filling: Float[np.ndarray, " inserted"]) -> Sound:
-    """The same with something put in before sample `at`, which is an event.
+def insert(sound: Sound, places: Sequence[int], filling: Float[np.ndarray, " inserted"]) -> Sound:
+    """The same with something put in before each of the samples `places`, which are in order; each is an event.
 
     What comes later is shifted, and a turn (or event) that is going on is cut in two around the insertion.
     """
-    at_s, length_s = samples_to_seconds(at), samples_to_seconds(len(filling))
-    samples = np.concatenate([sound.samples[:at], filling.astype(np.float32), sound.samples[at:]])
-    turns = [Turn(*pair, t.speaker) for t in sound.turns for pair in _around((t.start, t.end), at_s, length_s)]
-    events, inserted = (
-        merge_stretches([(at_s, at_s + length_s), *(pair for each in old for pair in _around(each, at_s, length_s))])
-        for old in (sound.events, sound.inserted)
-    )
-    return Sound(samples, tuple(sorted(turns)), events, inserted)
+    filler, parts = filling.astype(np.float32), np.split(sound.samples, places)
+    samples = np.concatenate([parts[0], *(each for part in parts[1:] for each in (filler, part))])
+    length_s = samples_to_seconds(len(filling))
+    turns, events, inserted = list(sound.turns), list(sound.events), list(sound.inserted)
+    for at_s in map(samples_to_seconds, sorted(places, reverse=True)):
+        turns = [Turn(*pair, t.speaker) for t in turns for pair in _around((t.start, t.end), at_s, length_s)]
+        events, inserted = (
+            [(at_s, at_s + length_s), *(pair for each in old for pair in _around(each, at_s, length_s))]
+            for old in (events, inserted)
+        )
+    return Sound(samples, tuple(sorted(turns)), merge_stretches(events), merge_stretches(inserted))
 
 
 def _around(stretch: Stretch, at_s: float, length_s: float) -> list[Stretch]:
@@ -101,6 +105,21 @@ def _around(stretch: Stretch, at_s: float, length_s: float) -> list[Stretch]:
     if start >= at_s:
         return [(start + length_s, end + length_s)]
     return [(start, at_s), (at_s + length_s, end + length_s)]
+
+
+def spread(num_samples: int, lengths: Sequence[int], rng: np.random.Generator) -> list[tuple[int, int]]:
+    """A place for each of these lengths, as (start, end) in samples: one in each of as many equal parts of a
+    recording, cut off where the recording ends."""
+    part, drawn = num_samples / max(1, len(lengths)), rng.random(len(lengths))
+    starts = [
+        int(part * i + u * max(0.0, part - length)) for i, (u, length) in enumerate(zip(drawn, lengths, strict=True))
+    ]
+    return [(start, min(start + length, num_samples)) for start, length in zip(starts, lengths, strict=True)]
+
+
+def in_seconds(places: Iterable[tuple[int, int]]) -> list[Stretch]:
+    """Stretches of samples as stretches of time; empty ones are left out."""
+    return [(samples_to_seconds(int(start)), samples_to_seconds(int(end))) for start, end in places if end > start]
 
 
 def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:

@@ -55,11 +55,11 @@ def swing_gain(channel: Channel, num_samples: int, first: int) -> Float[Tensor, 
     return torch.from_numpy(steps.reshape(-1)[:num_samples])
 
 
-def mu_law(samples: Float[Tensor, " samples"]) -> Float[Tensor, " samples"]:
-    """8-bit mu-law and back."""
-    scale = float(np.log1p(255))
+def mu_law(samples: Float[Tensor, " samples"], bits: int = 8) -> Float[Tensor, " samples"]:
+    """Mu-law of so many bits, and back."""
+    scale, codes = float(np.log1p(255)), 2 ** (bits - 1) - 1
     code = torch.log1p(255 * samples.abs().clamp_max(1)) / scale * samples.sign()
-    code = torch.round(code * 127) / 127
+    code = torch.round(code * codes) / codes
     return torch.expm1(code.abs() * scale) / 255 * code.sign()
 
 

@@ -50,7 +50,7 @@ def track_filters(
     rt60_s, direct, tail, offset, taps, tap_gain, eq_db = (x.to(dtype) if x.is_floating_point() else x for x in columns)
     if not len(rt60_s):  # nobody speaks in any of them, and there is no noise: MKL transforms no empty batch
         return torch.empty(0, fft_samples // 2 + 1, dtype=dtype.to_complex(), device=device)
-    reverberant = _tails(rt60_s, offset, taps, tap_gain, fft_samples)
+    reverberant = tails(rt60_s, offset, taps, tap_gain, fft_samples)
     _put_measured(reverberant, plans, fft_samples)
     room = torch.addcmul(direct[:, None].to(reverberant.dtype), reverberant, tail[:, None])
     gain = _knots_to_bins(eq_db)
@@ -72,7 +72,7 @@ def _put_measured(reverberant: Complex[Tensor, "rows bins"], plans: Sequence[Pla
         first += plan.num_rows
 
 
-def _tails(
+def tails(
     rt60_s: Float[Tensor, " rows"],
     offset: Int64[Tensor, " rows"],
     taps: Int64[Tensor, "rows taps"],
