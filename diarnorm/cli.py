@@ -39,7 +39,9 @@ COMMANDS = {
     "curves": Command("diarnorm.commands.curves", "training runs side by side, as a table and a picture"),
     "evaluate": Command("diarnorm.commands.evaluate", "compare models on sets of recordings, with intervals"),
     "simulate": Command("diarnorm.commands.simulate", "make conversations with references, and count real ones"),
+    "corrupt": Command("diarnorm.commands.corrupt", "damage a recording on purpose, by so much"),
     "bench": Command("diarnorm.bench.streaming", "speed, latency and memory on this machine"),
+    "claims": Command("diarnorm.claims.command", "put what is said about norms to the test"),
     "convert": Command("diarnorm.commands.convert", "put another norm under a model's weights, exactly"),
     "build-native": Command("diarnorm.commands.build_native", "compile a faster norm=rms for this machine's CPU"),
 }

@@ -22,7 +22,7 @@ LEVELS = [
     {"convert", "evaluation"},
     {"training"},
     {"robustness"},
-    {"bench", "cli", "commands", "live"},
+    {"bench", "claims", "cli", "commands", "live"},
     {"__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

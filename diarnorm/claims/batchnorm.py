@@ -1,0 +1,101 @@
+"""Claim 7, the layer: BatchNorm by the batch's statistics against the same by running ones."""
+
+import torch
+from torch import Tensor, nn
+
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number
+from diarnorm.norms import BatchNorm
+from diarnorm.residual import relative_error
+
+SIZES = (2, 4, 8, 32, 128, 512)
+"""Frames in a batch, B times T."""
+DIM = 64
+CORRELATION = 0.95
+"""Between neighbouring frames of a recording: 80-ms frames change slowly."""
+PADDED = 0.5
+
+
+@torch.no_grad()
+def batchnorm_gap(num_draws: int = 20) -> Evidence:
+    """Relative difference between train and eval mode, over B times T, for independent and for following frames, and
+    with padding."""
+    independent = {size: _gap(f"gap_{size}", size, 0.0, num_draws) for size in SIZES}
+    following = {size: _gap(f"gap_{size}_correlated", size, CORRELATION, num_draws) for size in SIZES}
+    padded = {
+        name: average(name, [100 * _padding_gap(norm, 128, seed) for seed in range(num_draws)])
+        for name, norm in (("gap_padding", nn.BatchNorm1d(DIM)), ("gap_masked", BatchNorm(DIM)))
+    }
+    rows = [
+        (str(size), *(f"{number(m.value)} % ({number(m.low)} to {number(m.high)})" for m in (independent[size], following[size])))
+        for size in SIZES
+    ]
+    lines = tuple(
+        Series(
+            label,
+            tuple(map(float, SIZES)),
+            tuple(found[size].value for size in SIZES),
+            tuple(found[size].low for size in SIZES),
+            tuple(found[size].high for size in SIZES),
+        )
+        for label, found in (("independent frames", independent), ("frames of one recording", following))
+    )
+    padding = [(m.name, f"{number(m.value)} %") for m in padded.values()]
+    names = {"gap_padding": "torch.nn.BatchNorm1d, zeros count", "gap_masked": "diarnorm's, padding left out"}
+    return Evidence(
+        "batchnorm_gap",
+        (*independent.values(), *following.values(), *padded.values()),
+        (
+            Table(
+                "Train mode against eval mode, relative difference (95 % interval)",
+                ("B x T", "independent frames", f"frames of one recording (correlation {CORRELATION:g})"),
+                tuple(rows),
+            ),
+            Table(
+                "The same at 128 frames of which half are padding",
+                ("BatchNorm", "difference on valid frames"),
+                tuple((names[name], value) for name, value in padding),
+            ),
+        ),
+        (
+            Plot(
+                "BatchNorm: train mode against eval mode",
+                "frames in the batch, B x T",
+                "relative difference, %",
+                lines,
+                log_x=True,
+            ),
+        ),
+        (f"Normal features, running statistics right (mean 0, variance 1), mean of {num_draws} draws.",),
+    )
+
+
+def _gap(name: str, size: int, correlation: float, num_draws: int) -> Measure:
+    gaps = [100 * _difference(BatchNorm(DIM), _frames(size, correlation, seed)) for seed in range(num_draws)]
+    return average(name, gaps)
+
+
+def _frames(size: int, correlation: float, seed: int) -> Tensor:
+    """`[size, DIM]` of mean 0 and variance 1, each frame correlated with the one before."""
+    fresh = torch.randn(size, DIM, generator=torch.Generator().manual_seed(seed))
+    frames = [fresh[0]]
+    for new in fresh[1:]:
+        frames.append(correlation * frames[-1] + (1 - correlation**2) ** 0.5 * new)
+    return torch.stack(frames)
+
+
+def _difference(norm: nn.Module, x: Tensor) -> float:
+    eval_mode = norm.eval()(x)
+    return relative_error(eval_mode, norm.train()(x))
+
+
+def _padding_gap(norm: nn.Module, size: int, seed: int) -> float:
+    """Train against eval on the valid frames of `size`, when the rest are zeros. Torch's layer has no mask."""
+    fresh = type(norm)(DIM)
+    x = _frames(size, 0.0, seed) * 2 + 1
+    fresh.running_mean.fill_(1.0)
+    fresh.running_var.fill_(4.0)
+    valid = torch.arange(size) < round(size * (1 - PADDED))
+    x = torch.where(valid[:, None], x, 0.0)
+    arguments = (x, valid) if isinstance(fresh, BatchNorm) else (x,)
+    eval_mode = fresh.eval()(*arguments)[valid]
+    return relative_error(eval_mode, fresh.train()(*arguments)[valid])

@@ -1,0 +1,303 @@
+"""The claims about norms, the experiments that test them, and what would confirm or refute each, fixed beforehand.
+
+A claim has criteria: a measure of an experiment and the bounds that it must keep. A criterion *holds* when the whole
+95 % interval lies within the bounds, *fails* when it lies outside, and is *open* in between. All hold: confirmed. All
+fail: refuted. Anything else, measures that are missing included: conditional, and the criteria are the conditions.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from diarnorm.claims.evidence import Measure
+
+CONFIRMED, CONDITIONAL, REFUTED, NOT_MEASURED = "confirmed", "conditional", "refuted", "not measured"
+HOLDS, FAILS, OPEN, MISSING = "holds", "fails", "open", "not measured"
+EXACT, TIMED, STUDY = "exact", "timed", "study"
+"""Kinds of experiments: seconds and the same everywhere; minutes and this machine's; trainings or models needed."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Where an experiment is: `function` in a module of `diarnorm.claims`, by its name.
+
+    One with a `recipe` takes a configuration, of the class `config` in the same module.
+    """
+
+    name: str
+    module: str
+    function: str
+    kind: str = EXACT
+    config: str = ""
+
+    @property
+    def recipe(self) -> str:
+        """Name of the file in `recipes/claims/`, without its ending; empty for those that need none."""
+        return self.name if self.config else ""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """`low <= measure <= high`, and what it says when it holds."""
+
+    measure: str
+    says: str
+    low: float = -math.inf
+    high: float = math.inf
+    unit: str = ""
+
+    @property
+    def bounds(self) -> str:
+        """In words: `at most 0.93`."""
+        parts = [f"{word} {value:g}" for word, value in (("at least", self.low), ("at most", self.high))]
+        kept = [part for part, value in zip(parts, (self.low, self.high), strict=True) if math.isfinite(value)]
+        return " and ".join(kept) + (f" {self.unit}" if self.unit else "")
+
+    def state(self, measure: Measure | None) -> str:
+        """Whether it holds.
+
+        >>> Criterion("x", "", high=1.0).state(Measure("x", 0.9, 0.8, 1.1))
+        'open'
+        """
+        if measure is None:
+            return MISSING
+        if self.low <= measure.low and measure.high <= self.high:
+            return HOLDS
+        return FAILS if measure.high < self.low or measure.low > self.high else OPEN
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that is said about norms; the first criterion's measure is its headline figure."""
+
+    number: int
+    sentence: str
+    source: str
+    experiments: tuple[Experiment, ...]
+    criteria: tuple[Criterion, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim with what was measured: the state of each criterion, and the verdict."""
+
+    claim: Claim
+    findings: tuple[tuple[Criterion, Measure | None, str], ...]
+
+    @property
+    def verdict(self) -> str:
+        """One of the four words."""
+        states = {state for _, _, state in self.findings}
+        words = {frozenset({HOLDS}): CONFIRMED, frozenset({FAILS}): REFUTED, frozenset({MISSING}): NOT_MEASURED}
+        return words.get(frozenset(states), CONDITIONAL)
+
+    @property
+    def headline(self) -> tuple[Criterion, Measure] | None:
+        """The first criterion that was measured."""
+        return next(((criterion, found) for criterion, found, _ in self.findings if found is not None), None)
+
+
+def judge(claim: Claim, measures: Mapping[str, Measure]) -> Judgement:
+    """Apply the claim's rule to measures by their names."""
+    found = [(criterion, measures.get(criterion.measure)) for criterion in claim.criteria]
+    return Judgement(claim, tuple((criterion, measure, criterion.state(measure)) for criterion, measure in found))
+
+
+def chosen(numbers: tuple[int, ...]) -> list[Claim]:
+    """Claims by number, in their order.
+
+    Raises:
+        ValueError: there is none of a number.
+    """
+    known = {claim.number: claim for claim in CLAIMS}
+    for wanted in numbers:
+        if wanted not in known:
+            raise ValueError(f"there is no claim {wanted}: give numbers from 1 to {len(CLAIMS)}, or all")
+    return [known[wanted] for wanted in sorted(set(numbers))]
+
+
+PRACTICE = "common advice to practitioners"
+
+CLAIMS = (
+    Claim(
+        1,
+        "RMSNorm is LayerNorm without the mean",
+        "B. Zhang and R. Sennrich, 2019",
+        (Experiment("definition", "definition", "definition"),),
+        (
+            Criterion("centred_difference", "on rows of mean 0 both give the same", high=1e-12),
+            Criterion("law_deviation", "an offset c shrinks the rest by 1/sqrt(1 + c^2)", high=1e-12),
+            Criterion("rms_scale_change", "as eps goes to 0, a factor changes nothing", high=1e-12),
+            Criterion("layer_offset_change", "LayerNorm does not see an offset at all", high=1e-12),
+            Criterion("uncentred_difference", "on rows with a mean as large as their spread they differ", low=0.1),
+        ),
+    ),
+    Claim(
+        2,
+        "RMSNorm takes 7 to 64 % less time than LayerNorm",
+        "B. Zhang and R. Sennrich, 2019",
+        (Experiment("time", "timing", "time_ratios", TIMED, "TimeConfig"),),
+        (
+            Criterion("ratio_eager", "as torch's six operators: time over LayerNorm's", high=0.93),
+            Criterion("ratio_torch", "as torch's F.rms_norm", high=0.93),
+            Criterion("ratio_compiled", "by torch.compile", high=0.93),
+            Criterion("ratio_fused", "as one kernel", high=0.93),
+            Criterion("ratio_onnx", "in ONNX Runtime, against its LayerNorm", high=0.93),
+            Criterion("ratio_step", "a streaming step of the whole model", high=0.93),
+        ),
+    ),
+    Claim(
+        3,
+        "Batch size does not matter to RMSNorm and LayerNorm",
+        "J. L. Ba et al., 2016; B. Zhang and R. Sennrich, 2019",
+        (Experiment("batch_size", "batchsize", "batch_size"),),
+        (
+            Criterion("rms_changed", "RMSNorm: numbers of a row that a batch changes, both directions", high=0),
+            Criterion("layer_changed", "LayerNorm: the same", high=0),
+            Criterion("encoder_batch", "encoder: change of a row in a batch, relative", high=1e-6),
+            Criterion("encoder_padding", "encoder: change by padding of 0, 1000 or NaN, relative", high=1e-5),
+            Criterion("encoder_chunks", "encoder: change by chunks against the whole, relative", high=1e-5),
+        ),
+    ),
+    Claim(
+        4,
+        "eps protects silence",
+        PRACTICE,
+        (Experiment("silence", "silence", "silence"),),
+        (
+            Criterion("zero_not_finite", "outputs for zeros that are not finite, any dtype and eps", high=0),
+            Criterion("zero_gradient_gain", "gradient through a row of zeros is not blown up (gain at 1e-5)", high=10),
+            Criterion("floor_output", "a silent log-mel frame becomes silent: RMSNorm's output", high=0.1),
+            Criterion("model_not_finite", "outputs of the model on zeros that are not finite", high=0),
+            Criterion("false_alarm", "speech that the model hears in silence", high=1.0, unit="% of the time"),
+            Criterion("model_gradient_gain", "gradient on silence over that on speech", high=10),
+        ),
+    ),
+    Claim(
+        5,
+        "RMSNorm levels loudness, and lets a DC offset pass",
+        PRACTICE,
+        (Experiment("levels", "levels", "levels"),),
+        (
+            Criterion("rms_factor", "a factor on the features changes RMSNorm's output by", high=1, unit="%"),
+            Criterion("rms_gain", "20 dB less on the microphone, fixed mean and spread of log-mel: by", high=5, unit="%"),
+            Criterion("rms_gain_frame", "the same behind a front end that takes each frame's mean: by", high=5, unit="%"),
+            Criterion("rms_gain_ema", "the same behind a running mean, after 15 s: by", high=5, unit="%"),
+            Criterion("rms_offset", "an offset of the features passes RMSNorm: changed by", low=5, unit="%"),
+            Criterion("layer_offset", "LayerNorm takes it out: changed by", high=1, unit="%"),
+            Criterion("rms_dc", "DC on the microphone (0.1) passes RMSNorm: changed by", low=5, unit="%"),
+            Criterion("rms_dc_kept", "the same in a filter bank that does not take DC out: by", low=5, unit="%"),
+        ),
+    ),
+    Claim(
+        6,
+        "Without RMSNorm, loud bursts dominate attention",
+        PRACTICE,
+        (Experiment("bursts", "bursts", "bursts", STUDY, "BurstConfig"),),
+        (
+            Criterion("pull_rms", "norm=rms: attention on a burst of +20 dB, over that on the same frames", high=1.5),
+            Criterion("pull_none", "norm=none: the same", low=2.0),
+            Criterion("pull_layer", "norm=layer: the same", low=2.0),
+            Criterion("pull_batch", "norm=batch: the same", low=2.0),
+        ),
+    ),
+    Claim(
+        7,
+        "BatchNorm collapses at small batches, and train mode is not eval mode",
+        "S. Ioffe and C. Szegedy, 2015; S. Wu and K. He, 2018",
+        (
+            Experiment("batchnorm_gap", "batchnorm", "batchnorm_gap"),
+            Experiment("batchnorm_modes", "modes", "batchnorm_modes", STUDY, "ModesConfig"),
+        ),
+        (
+            Criterion("gap_2", "train against eval at 2 frames", low=50, unit="%"),
+            Criterion("gap_128", "at 128 independent frames", low=5, unit="%"),
+            Criterion("gap_128_correlated", "at 128 frames of one recording", low=20, unit="%"),
+            Criterion("gap_padding", "torch's own with half of the frames padding", low=10, unit="%"),
+            Criterion("gap_masked", "the same with padding left out of the statistics", low=10, unit="%"),
+            Criterion("der_of_train_mode", "DER of train mode less that of eval mode", low=1, unit="points"),
+        ),
+    ),
+    Claim(
+        8,
+        "Pre-norm trains more stably",
+        "R. Xiong et al., 2020",
+        (Experiment("placement", "placement", "placement", STUDY, "StudyConfig"),),
+        (
+            Criterion("post_diverged", "post-norm runs that diverge, 24 blocks, beyond pre-norm's", low=10, unit="points"),
+            Criterion("pre_diverged", "pre-norm runs that diverge, 24 blocks", high=10, unit="%"),
+            Criterion("gradient_ratio_post", "gradient of the last block over the first, post-norm", low=2),
+            Criterion("gradient_ratio_pre", "the same, pre-norm", low=0.2, high=5),
+            Criterion("pre_without_norm", "it is the placement and not the norm: pre-norm runs without any norm "
+                      "that diverge", high=10, unit="%"),
+        ),
+    ),
+    Claim(
+        9,
+        "BatchNorm allows 5 to 10 times the learning rate",
+        "S. Ioffe and C. Szegedy, 2015",
+        (Experiment("learning_rate", "rates", "learning_rates", STUDY, "StudyConfig"),),
+        (
+            Criterion("batch_over_none", "largest stable learning rate over that of no norm", low=5),
+            Criterion("batch_over_rms", "over RMSNorm's", low=5),
+            Criterion("batch_over_layer", "over LayerNorm's", low=5),
+        ),
+    ),
+    Claim(
+        10,
+        "Half precision needs eps 1e-4",
+        PRACTICE,
+        (Experiment("half_precision", "halves", "half_precision"),),
+        (
+            Criterion("wide_wrong", "with sums in float32, eps 1e-5 fails: wrong results of all", low=1, unit="%"),
+            Criterion("narrow_repaired", "with sums in float16, eps 1e-4 repairs: wrong results of all", high=0, unit="%"),
+            Criterion("loss_db", "1e-4 costs nothing: level lost at -40 dB", high=0.5, unit="dB"),
+            Criterion("gradient_not_finite", "at 1e-5 float16 gradients of a silent row overflow: of all", low=1, unit="%"),
+        ),
+    ),
+    Claim(
+        11,
+        "Never swap the norm of a trained model",
+        f"{PRACTICE}; against it Z. Jiang et al., 2023",
+        (
+            Experiment("swap", "swap", "swap"),
+            Experiment("finetuning", "finetuning", "finetuning", STUDY, "FinetuneConfig"),
+        ),
+        (
+            Criterion("naive_error", "LayerNorm replaced by RMSNorm: output error", low=5, unit="%"),
+            Criterion("exact_error", "the same with centred writers and folded offsets", low=5, unit="%"),
+            Criterion("naive_der", "after fine-tuning, DER of the plain swap less that of none", low=1, unit="points"),
+            Criterion("exact_der", "DER of the exact swap less that of none", low=1, unit="points"),
+            Criterion("frozen_der", "DER with all but the norms frozen, less that of none", low=1, unit="points"),
+        ),
+    ),
+    Claim(
+        12,
+        "RMSNorm matches LayerNorm's quality",
+        "B. Zhang and R. Sennrich, 2019",
+        (Experiment("quality", "quality", "quality", STUDY, "QualityConfig"),),
+        (Criterion("rms_less_layer", "DER of RMSNorm less that of LayerNorm", high=1.0, unit="points"),),
+    ),
+    Claim(
+        13,
+        "Fused kernels matter because norms are bound by memory",
+        "documentation of fused kernels",
+        (Experiment("bandwidth", "bandwidth", "bandwidth", TIMED, "BandwidthConfig"),),
+        (
+            Criterion("large_share", "one kernel, calls of 8 MB and more: share of copy bandwidth", low=60, unit="%"),
+            Criterion("large_speedup", "there it is faster than six operators, times", low=1.5),
+            Criterion("small_share", "calls of a stream (16 frames): share of copy bandwidth", low=60, unit="%"),
+        ),
+    ),
+    Claim(
+        14,
+        "gamma must start at 1 and beta at 0",
+        PRACTICE,
+        (Experiment("start", "start", "starts", STUDY, "StudyConfig"),),
+        (
+            Criterion("loss_near", "gamma of 0.3 or 3: loss at the end, over that of 1", low=1.02),
+            Criterion("loss_far", "gamma of 0.03 or 30: the same", low=1.02),
+            Criterion("beta", "beta drawn from a normal distribution: the same", low=1.02),
+        ),
+    ),
+)

@@ -1,0 +1,44 @@
+"""What a report says in words, whatever it is written in."""
+
+from diarnorm.claims.evidence import Measure, Table, number
+from diarnorm.claims.records import Record
+from diarnorm.claims.registry import Criterion, Judgement
+
+INTRODUCTION = (
+    "What is said about normalisation layers, each put to the test by an experiment that `diarnorm claims N` runs again. "
+    "What confirms a claim was fixed beforehand, as bounds: a criterion holds when the whole 95 % interval keeps them. "
+    "All hold: confirmed. All fail: refuted. Else conditional, and the criteria say on what."
+)
+
+
+def headline(judgement: Judgement) -> str:
+    """The first figure, with its interval and its unit.
+
+    >>> from diarnorm.claims.registry import CLAIMS, judge
+    >>> headline(judge(CLAIMS[1], {"ratio_eager": Measure("ratio_eager", 3.0, 2.5, 3.5)}))
+    "as torch's six operators: time over LayerNorm's: 3 (2.5 to 3.5)"
+    """
+    found = judgement.headline
+    return "" if found is None else f"{found[0].says}: {figure(*found)}"
+
+
+def figure(criterion: Criterion, measure: Measure) -> str:
+    """A measure in words: `3 (2.5 to 3.5) %`."""
+    interval = "" if measure.low == measure.high else f" ({number(measure.low)} to {number(measure.high)})"
+    return f"{number(measure.value)}{interval}{f' {criterion.unit}' if criterion.unit else ''}"
+
+
+def criteria_table(judgement: Judgement) -> Table:
+    """What the claim had to show, and what came of it."""
+    rows = [
+        (criterion.says, criterion.bounds, "-" if measure is None else figure(criterion, measure), state)
+        for criterion, measure, state in judgement.findings
+    ]
+    return Table("Criteria", ("criterion", "has to be", "measured (95 % interval)", ""), tuple(rows))
+
+
+def made_on(record: Record) -> str:
+    """Commit, machine, time and settings, in a sentence."""
+    settings = f", with {' '.join(record.settings)}" if record.settings else ""
+    name = record.evidence.experiment
+    return f"Experiment `{name}`{settings}: commit {record.commit}, {record.machine}, {record.seconds:.0f} s."
