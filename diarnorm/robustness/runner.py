@@ -102,7 +102,7 @@ def do_job(job: Job) -> list[Record]:
     Raises:
         ValueError: a recording that cannot be read, or changed.
     """
-    heard = [_changed(item, job.seed) for item in job.items]
+    heard = [changed(item, job.seed) for item in job.items]
     sheet = _sheet_of(job.items, heard)
     recordings = tuple(item.recording for item in job.items if item.recording is not None)
     clean = _clean_side(recordings) if recordings else None
@@ -159,7 +159,7 @@ class Heard:
     report: SignalReport
 
 
-def _changed(item: Item, seed: int) -> Heard:
+def changed(item: Item, seed: int) -> Heard:
     """An item's audio; the draws depend on the recording, and are the same for every severity."""
     if item.recording is None:
         clean = Sound(np.zeros(seconds_to_samples(item.silence_s), np.float32), (), ())

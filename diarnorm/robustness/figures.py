@@ -1,0 +1,274 @@
+"""A robustness study as pictures: what each factor costs each model, and what is seen inside of them.
+
+Colours of lines are those of Okabe and Ito (2008), one for each norm; front ends differ in markers and dashes. Changes
+go from blue (fewer errors) over white to orange (more), which people with any colour vision tell apart, and the figure
+stands in every field.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from diarnorm.evaluation.figures import INK, PALE
+from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.robustness.conditions import CLEAN
+from diarnorm.robustness.study import Study
+from diarnorm.robustness.summary import Cell, Row, worst_verdict
+from diarnorm.robustness.tables import SIGNS, points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Of norms, in the order in which the models have them."""
+MARKS = (("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."))
+"""Of front ends."""
+BETTER, WORSE = (0x2C, 0x7B, 0xB6), (0xE6, 0x6A, 0x00)
+FULL_POINTS = 20.0
+"""Change of the DER at which a colour is full."""
+COLUMNS = 3
+"""Panels in a row."""
+
+
+def colour_of(change: float | None) -> str:
+    """Colour of a change of the DER in points, as `#rrggbb`; grey where there is none. Dark text is readable on it.
+
+    >>> colour_of(0.0), colour_of(None)
+    ('#ffffff', '#dddddd')
+    """
+    if change is None:
+        return PALE.lower()
+    share = min(1.0, abs(change) / FULL_POINTS) ** 0.7 * 0.85
+    end = WORSE if change > 0 else BETTER
+    return "#" + "".join(f"{round(255 + share * (part - 255)):02x}" for part in end)
+
+
+def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: Path) -> dict[str, Path]:
+    """Write all pictures (PNG) that there is something for; their paths by caption.
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ValueError("pictures need matplotlib: pip install 'diarnorm[plot]'") from error
+    found: dict[str, Path] = {}
+    for set_name in study.recordings:
+        own = [row for row in rows if row.set_name == set_name]
+        drawings: list[tuple[str, str, Figure | None]] = [
+            ("factors", "DER against severity; the dashed grey line is the clean figure", draw_factors(study, own)),
+            ("changes", "Change of the DER in points", draw_changes(study, own)),
+            (
+                "residual",
+                "RMS of the residual stream after each block, where it changed most",
+                draw_residual(study, own),
+            ),
+            ("attention", "Share of the attention on changed frames", draw_attention(study, own)),
+            (
+                "grid",
+                "Front ends and norms: change of the DER, points",
+                draw_grid([c for c in cells if c.set_name == set_name]),
+            ),
+        ]
+        for name, caption, figure in drawings:
+            if figure is None:
+                continue
+            path = folder / f"{set_name}_{name}.png"
+            with replacing(path) as partial:
+                figure.savefig(partial, dpi=110, format="png")
+            found[f"{set_name}: {caption}"] = path
+    return found
+
+
+def _style(study: Study, model: str) -> dict[str, Any]:
+    """Colour, marker and dashes of a model."""
+    facts = study.models[model]
+    norms = list(dict.fromkeys(each["norm"] for each in study.models.values()))
+    fronts = list(dict.fromkeys(each["frontend"] for each in study.models.values()))
+    marker, dashes = MARKS[fronts.index(facts["frontend"]) % len(MARKS)]
+    return {"color": COLOURS[norms.index(facts["norm"]) % len(COLOURS)], "marker": marker, "linestyle": dashes}
+
+
+def draw_factors(study: Study, rows: Sequence[Row]) -> "Figure | None":
+    """A panel for each corruption with more than one severity: DER against severity, a line for each model."""
+    severities: dict[str, list[tuple[float, str]]] = {}
+    for each in study.conditions:
+        if each.severity is not None and not each.is_alone:
+            severities.setdefault(each.factor, []).append((each.severity, each.name))
+    found = {row.condition for row in rows}
+    panels = {f: sorted(p for p in pairs if p[1] in found) for f, pairs in severities.items()}
+    units = {each.factor: each.unit for each in study.conditions if not each.is_alone}
+    by_place = {(row.condition, row.model): row for row in rows}
+
+    def panel(axis: "Axes", factor: str) -> None:
+        pairs = panels[factor]
+        for model in study.models:
+            ours = [by_place.get((name, model)) for _, name in pairs]
+            ders = [None if row is None or row.errors.der is None else 100 * row.errors.der for row in ours]
+            axis.plot(range(len(pairs)), _gaps(ders), label=model, markersize=5, **_style(study, model))
+            clean = by_place.get((CLEAN, model))
+            if clean is not None and clean.errors.der is not None:
+                axis.axhline(100 * clean.errors.der, color="#999999", linestyle=(0, (4, 3)), linewidth=1, zorder=0)
+        axis.set_xticks(range(len(pairs)), [f"{severity:g}" for severity, _ in pairs])
+        axis.set_title(f"{factor}, {units[factor]}" if units[factor] else factor, fontsize=10, loc="left", color=INK)
+        axis.margins(x=0.12)
+
+    return _panels([f for f, pairs in panels.items() if pairs], panel, "DER, %")
+
+
+def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
+    """A table of colours and figures: conditions down, models across."""
+    from matplotlib.figure import Figure
+
+    names = [each.name for each in study.conditions if not (each.is_clean or each.is_alone)]
+    by_place = {(row.condition, row.model): row for row in rows}
+    names = [name for name in names if any((name, model) in by_place for model in study.models)]
+    if not names:
+        return None
+    models = list(study.models)
+    figure = Figure(figsize=(3.0 + 1.1 * len(models), 1.0 + 0.27 * len(names)), layout="constrained")
+    axis = figure.subplots()
+    for y, name in enumerate(names):
+        for x, model in enumerate(models):
+            row = by_place.get((name, model))
+            if row is not None:
+                sign = SIGNS[worst_verdict([row.verdict, row.quiet_verdict])]
+                _field(axis, x, y, row.change.points, f"{points(row.change)} {sign}".strip())
+    _finish_table(axis, models, names)
+    return figure
+
+
+def draw_grid(cells: Sequence[Cell]) -> "Figure | None":
+    """A panel for each corruption at its largest change: front ends down, norms across."""
+    if not cells:
+        return None
+    fronts = list(dict.fromkeys(cell.frontend for cell in cells))
+    norms = list(dict.fromkeys(cell.norm for cell in cells))
+    worst: dict[str, tuple[float, str]] = {}
+    for cell in cells:
+        factor = cell.condition.partition("=")[0] if " " not in cell.condition else cell.condition
+        worst[factor] = max(worst.get(factor, (float("-inf"), "")), (cell.change.points or 0.0, cell.condition))
+
+    def panel(axis: "Axes", name: str) -> None:
+        for cell in cells:
+            if cell.condition == name:
+                text = f"{points(cell.change)} {SIGNS[cell.verdict]}".strip()
+                _field(axis, norms.index(cell.norm), fronts.index(cell.frontend), cell.change.points, text)
+        _finish_table(axis, norms, fronts)
+        axis.set_title(name, fontsize=10, loc="left", color=INK)
+
+    return _panels([name for _, name in worst.values()], panel, "", height=0.9 + 0.4 * len(fronts), legend=False)
+
+
+def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
+    """A panel for each model: clean, and the four conditions that move its residual stream most."""
+    by_model = {model: [row for row in rows if row.model == model and row.rms] for model in study.models}
+
+    def most(row: Row) -> float:
+        ours, clean = (row.event_rms or row.rms or ()), (row.clean_rms or ())
+        return max((abs(a / b - 1) for a, b in zip(ours, clean, strict=True) if b > 0), default=0.0)
+
+    def panel(axis: "Axes", model: str) -> None:
+        own = by_model[model]
+        clean = [row for row in own if row.condition == CLEAN]
+        moved = sorted((row for row in own if row.condition != CLEAN), key=most, reverse=True)
+        for row, colour in zip([*clean, *moved[:4]], (INK, *COLOURS), strict=False):
+            values = row.event_rms or row.rms or ()
+            where = " (changed pieces)" if row.event_rms else ""
+            blocks = range(1, len(values) + 1)
+            axis.plot(blocks, values, marker="o", markersize=4, color=colour, label=f"{row.condition}{where}")
+            axis.set_xticks(blocks)
+        axis.set_title(model, fontsize=10, loc="left", color=INK)
+        axis.set_xlabel("block", fontsize=9)
+        axis.set_ylim(bottom=0)
+        axis.legend(fontsize=7, frameon=False)
+
+    return _panels([model for model, own in by_model.items() if own], panel, "RMS", height=3.2, legend=False)
+
+
+def draw_attention(study: Study, rows: Sequence[Row]) -> "Figure | None":
+    """A panel for each condition with changed pieces: share per block, dotted in the clean run on the same frames."""
+    names = [each.name for each in study.conditions]
+    by_place = {(row.condition, row.model): row for row in rows if row.attention}
+
+    def panel(axis: "Axes", name: str) -> None:
+        for model in study.models:
+            row = by_place.get((name, model))
+            if row is None or row.attention is None:
+                continue
+            blocks, style = range(1, len(row.attention) + 1), _style(study, model)
+            axis.plot(blocks, [100 * each for each in row.attention], label=model, markersize=5, **style)
+            if row.clean_attention is not None:
+                pale = {**style, "linestyle": ":", "marker": "", "alpha": 0.7}
+                axis.plot(blocks, [100 * each for each in row.clean_attention], **pale)
+            if row.uniform_attention is not None:
+                axis.axhline(100 * row.uniform_attention, color="#999999", linestyle=(0, (4, 3)), linewidth=1, zorder=0)
+            axis.set_xticks(blocks)
+        axis.set_title(name, fontsize=10, loc="left", color=INK)
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("block", fontsize=9)
+
+    shown = [name for name in names if any((name, model) in by_place for model in study.models)]
+    return _panels(shown, panel, "% of attention")
+
+
+def _gaps(values: Sequence[float | None]) -> list[float]:
+    return [float("nan") if value is None else value for value in values]
+
+
+def _panels(
+    names: Sequence[str],
+    panel: Callable[["Axes", str], None],
+    label: str,
+    *,
+    height: float = 2.5,
+    legend: bool = True,
+) -> "Figure | None":
+    """Panels in rows, the lines of the first one named below all."""
+    from matplotlib.figure import Figure
+
+    if not names:
+        return None
+    columns = min(COLUMNS, len(names))
+    num_rows = -(-len(names) // columns)
+    figure = Figure(
+        figsize=(max(4.2, 3.4 * columns), height * num_rows + (0.8 if legend else 0.2)), layout="constrained"
+    )
+    axes = figure.subplots(num_rows, columns, squeeze=False).ravel()
+    for axis, name in zip(axes, names, strict=False):
+        panel(axis, name)
+        axis.tick_params(labelsize=8, colors=INK)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        if label:
+            axis.set_ylabel(label, fontsize=9, color=INK)
+            axis.grid(axis="y", color=PALE, linewidth=0.8)
+            axis.set_axisbelow(True)
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    handles, labels = axes[0].get_legend_handles_labels()
+    if legend and handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
+    return figure
+
+
+def _field(axis: "Axes", x: int, y: int, change: float | None, text: str) -> None:
+    """One field of a table of colours."""
+    from matplotlib.patches import Rectangle
+
+    axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour_of(change), edgecolor="white"))
+    axis.text(x, y, text, ha="center", va="center", fontsize=8, color=INK)
+
+
+def _finish_table(axis: "Axes", across: Sequence[str], down: Sequence[str]) -> None:
+    axis.set_xlim(-0.5, len(across) - 0.5)
+    axis.set_ylim(len(down) - 0.5, -0.5)
+    axis.set_xticks(
+        range(len(across)), across, fontsize=8, rotation=30 if max(map(len, across)) > 9 else 0, ha="center"
+    )
+    axis.set_yticks(range(len(down)), down, fontsize=8)
+    axis.tick_params(length=0)
+    for side in ("top", "right", "left", "bottom"):
+        axis.spines[side].set_visible(False)
