@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import tests.shapes  # noqa: F401 - the hook looks the name up
 
         package = Path(__file__).resolve().parent.parent / "diarnorm"
-        folders = ("", "audio", "simulation", "evaluation", "training", "bench")
+        folders = ("", "audio", "simulation", "evaluation", "training", "bench", "robustness")
         paths = [path.relative_to(package) for folder in folders for path in (package / folder).glob("*.py")]
         modules = [".".join(["diarnorm", *path.with_suffix("").parts]) for path in paths if path.stem != "__init__"]
         jaxtyping.install_import_hook(modules, "tests.shapes.check")

@@ -12,7 +12,7 @@ import pytest
 
 import diarnorm
 from diarnorm import cli
-from diarnorm.commands import curves, demo, info, score, simulate, stream
+from diarnorm.commands import corrupt, curves, demo, info, score, simulate, stream
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = {
@@ -21,6 +21,7 @@ OPTIONS = {
     score: "--collar --debug --help --json --skip-overlap --strict --uem",
     info: "--debug --help --json",
     curves: "--debug --family-by --help --output",
+    corrupt: "--debug --help --list --rttm --rttm-out --seed",
     demo: "--debug --help --model --output --real-time --threads",
     simulate: "--cache-dir --compare --config --debug --device --duration --help --json --noise --num --output --rooms "
     "--seed --silence --speakers --split --threads --uem",
@@ -55,6 +56,7 @@ def test_commands_exist_and_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         "curves",
         "evaluate",
         "simulate",
+        "corrupt",
         "bench",
         "convert",
         "build-native",
@@ -100,6 +102,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["score", "ref.rttm"], "the following arguments are required: HYP"),
         (["score", "a", "b", "--collar", "-1"], "-1.0 is out of range: give seconds, 0 or more"),
         (["score", "a", "b", "--collar", "x"], "argument --collar: 'x' is not a number"),
+        (["corrupt"], "diarnorm corrupt: no arguments given"),
+        (["corrupt", "a.wav", "dc.offset=1"], "give IN, OUT and at least one FAMILY.NAME=SEVERITY, in this order"),
+        (["corrupt", "a.wav", "b.mp3", "dc.offset=1"], "OUT b.mp3 must be a file that ends in .wav"),
+        (["corrupt", "a.wav", "b.wav", "dc.offset=1", "--rttm-out", "b.rttm"], "--rttm-out needs --rttm"),
+        (["corrupt", "a.wav", "b.wav", "dc.ofset=1"], "no corruption is called 'dc.ofset'; did you mean dc.offset"),
+        (["corrupt", "nosuch.wav", "b.wav", "dc.offset=1"], "nosuch.wav: no such file"),
         (["info", "nosuch"], "no shipped model is called 'nosuch'"),
     ],
 )
@@ -151,6 +159,8 @@ FAST += [
     ["simulate", "x"],
     ["simulate", "nosuch", "--output", "o"],
     ["bench", "train", "--help"],
+    ["corrupt", "--help"],
+    ["corrupt", "x.wav", "y.mp3", "dc.offset=1"],
 ]
 
 

@@ -20,7 +20,7 @@ from diarnorm.audio.mono import Mono16k, check_channels, check_rate
 from diarnorm.audio.pcm import RAW_FORMATS, Encoding
 from diarnorm.audio.wavstream import PcmLayout, UnknownEncodingError, is_chunk_id, is_wav, read_wav_header
 
-__all__ = ["RAW_FORMATS", "STDIN", "AudioError", "AudioReader", "Mono16k", "open_audio"]
+__all__ = ["RAW_FORMATS", "STDIN", "AudioError", "AudioReader", "Mono16k", "open_audio", "read_mono"]
 
 BLOCK_SAMPLES = 16_384
 """Longest block; a pipe gives shorter ones, as they arrive."""
@@ -126,6 +126,18 @@ def open_audio(
     except BaseException:
         stream.close()
         raise
+
+
+def read_mono(source: str | os.PathLike[str]) -> tuple[Float32[np.ndarray, " samples"], list[str]]:
+    """All samples at 16 kHz, as a stream gets them, and what is odd about the input.
+
+    Raises:
+        AudioError: the input cannot be read as audio.
+    """
+    with open_audio(source) as reader:
+        mono = Mono16k(reader.sample_rate)
+        samples = np.concatenate([*(mono.push(block) for block in reader), mono.finish()])
+        return samples, [*reader.warnings, *mono.warnings]
 
 
 def _open_raw(stream: ByteStream, encoding: Encoding, rate: int, block_samples: int) -> AudioReader:

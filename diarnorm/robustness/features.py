@@ -20,7 +20,7 @@ CORRUPTIONS = (
     Corruption(
         "features.offset",
         "nat",
-        "X added to all log-mel bins (4.605 is a gain of 20 dB)",
+        "X added to all log-mel bins; 4.605 is a gain of 20 dB",
         (1.0, 2.3, 4.605),
         (-100.0, 100.0),
         apply_mel=offset,

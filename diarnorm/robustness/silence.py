@@ -86,7 +86,7 @@ CORRUPTIONS = (
     Corruption("silence.start", "s", "X s of digital zeros put in front", (1.0, 10.0, 30.0), LIMITS, start),
     Corruption("silence.middle", "s", "X s of digital zeros put in the middle", (1.0, 10.0, 30.0), LIMITS, middle),
     Corruption("silence.end", "s", "X s of digital zeros put behind", (1.0, 10.0, 30.0), LIMITS, end),
-    Corruption("silence.gaps", "s", "X s of digital zeros put in every 10 s", (0.5, 2.0, 10.0), LIMITS, gaps),
+    Corruption("silence.gaps", "s", "X s of digital zeros put in about every 10 s", (0.5, 2.0, 10.0), LIMITS, gaps),
     Corruption(
         "silence.lsb", "s", "X s of noise in the last of 16 bits put in the middle", (1.0, 10.0, 30.0), LIMITS, lsb
     ),
