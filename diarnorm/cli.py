@@ -38,6 +38,7 @@ COMMANDS = {
     "train": Command("diarnorm.commands.train", "train a model by a recipe"),
     "curves": Command("diarnorm.commands.curves", "training runs side by side, as a table and a picture"),
     "evaluate": Command("diarnorm.commands.evaluate", "compare models on sets of recordings, with intervals"),
+    "robustness": Command("diarnorm.commands.robustness", "what damaged audio costs models, factor by factor"),
     "simulate": Command("diarnorm.commands.simulate", "make conversations with references, and count real ones"),
     "corrupt": Command("diarnorm.commands.corrupt", "damage a recording on purpose, by so much"),
     "bench": Command("diarnorm.bench.streaming", "speed, latency and memory on this machine"),

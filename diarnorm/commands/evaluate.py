@@ -1,13 +1,12 @@
 """`diarnorm evaluate models=[...] sets.NAME=FOLDER ...`: Hydra in front of the evaluation; shards are merged."""
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diarnorm.hydrajob import HydraCommand, quoted
-from diarnorm.resources import configs_dir, recipes_dir, samples_dir
+from diarnorm.commands.recipefile import add_resolver, find_recipe, unnamed, values_of
+from diarnorm.hydrajob import HydraCommand
 
 if TYPE_CHECKING:
     from diarnorm.evaluation.results import Shard
@@ -43,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         print(USAGE)
         return 0
-    merges = _values("merge", argv)
+    merges = values_of("merge", argv)
     if merges:
         if len(merges) > 1 or any(not word.startswith(("merge=", "--debug")) for word in argv):
             raise ValueError("merge=FOLDER goes alone: models, sets and settings stand in the results")
@@ -51,39 +50,12 @@ def main(argv: Sequence[str]) -> int:
 
         finish(find_shards(Path(merges[0])), Path(merges[0]))
         return 0
-    folder, config = _find_recipe(_values("recipe", argv))
+    folder, config = find_recipe(RECIPE, argv, COMMAND.name)
     words = [word for word in argv if not word.startswith("recipe=")]
-    _add_resolver()
-    return COMMAND.run([*words, _unnamed(words)], folder, config, folder.name if config == RECIPE else COMMAND.name)
-
-
-def _values(key: str, argv: Sequence[str]) -> list[str]:
-    return [word.removeprefix(f"{key}=") for word in argv if word.startswith(f"{key}=")]
-
-
-def _find_recipe(names: Sequence[str]) -> tuple[Path, str]:
-    """Folder and name of the configuration: a recipe's, or the one without any recordings."""
-    if not names:
-        return configs_dir(), COMMAND.name
-    for folder in (recipes_dir() / names[-1], Path(names[-1]).resolve()):
-        if (folder / f"{RECIPE}.yaml").is_file():
-            return folder, RECIPE
-    known = ", ".join(sorted(path.parent.name for path in recipes_dir().glob(f"*/{RECIPE}.yaml")))
-    raise ValueError(f"recipe={names[-1]} is neither a recipe ({known}) nor a folder with an {RECIPE}.yaml")
-
-
-def _unnamed(words: Sequence[str]) -> str:
-    """The override that keeps names and paths of models and sets out of the name of the outcome's folder."""
-    sets = [match[1] for match in (re.match(r"\+{0,2}(sets[^=]*)=", word) for word in words) if match]
-    keys = ",".join(quoted(key) for key in (*UNNAMED, *sets))
-    return f"hydra.job.config.override_dirname.exclude_keys=[{keys}]"
-
-
-def _add_resolver() -> None:
-    """`${samples_dir:}` in a configuration is the folder of the sample recordings, wherever it is installed."""
-    from omegaconf import OmegaConf
-
-    OmegaConf.register_new_resolver("samples_dir", lambda: str(samples_dir()), replace=True)
+    add_resolver()
+    return COMMAND.run(
+        [*words, unnamed(words, UNNAMED)], folder, config, folder.name if config == RECIPE else COMMAND.name
+    )
 
 
 def _evaluate_config() -> type:
@@ -101,7 +73,7 @@ def evaluate_job(config: Any) -> dict[str, float]:
     from diarnorm.evaluation.results import shards_beside, write_shard
     from diarnorm.evaluation.run import evaluate
 
-    _add_resolver()
+    add_resolver()
     runtime = HydraConfig.get().runtime
     run_dir = Path(runtime.output_dir)
     checked = from_plain(EvaluateConfig, COMMAND.values(config))

@@ -27,6 +27,8 @@ MARKS = (("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."))
 BETTER, WORSE = (0x2C, 0x7B, 0xB6), (0xE6, 0x6A, 0x00)
 FULL_POINTS = 20.0
 """Change of the DER at which a colour is full."""
+LEAST_POINTS = 6.0
+"""Least height of a panel, so that nothing looks large that is not."""
 COLUMNS = 3
 """Panels in a row."""
 
@@ -58,14 +60,18 @@ def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: P
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
         drawings: list[tuple[str, str, Figure | None]] = [
-            ("factors", "DER against severity; the dashed grey line is the clean figure", draw_factors(study, own)),
+            ("factors", "DER against severity; dotted: on the clean recordings", draw_factors(study, own)),
             ("changes", "Change of the DER in points", draw_changes(study, own)),
             (
                 "residual",
                 "RMS of the residual stream after each block, where it changed most",
                 draw_residual(study, own),
             ),
-            ("attention", "Share of the attention on changed frames", draw_attention(study, own)),
+            (
+                "attention",
+                "Share of the attention on changed frames; dotted: in the clean run on the same, dashed: if uniform",
+                draw_attention(study, own),
+            ),
             (
                 "grid",
                 "Front ends and norms: change of the DER, points",
@@ -110,12 +116,16 @@ def draw_factors(study: Study, rows: Sequence[Row]) -> "Figure | None":
             axis.plot(range(len(pairs)), _gaps(ders), label=model, markersize=5, **_style(study, model))
             clean = by_place.get((CLEAN, model))
             if clean is not None and clean.errors.der is not None:
-                axis.axhline(100 * clean.errors.der, color="#999999", linestyle=(0, (4, 3)), linewidth=1, zorder=0)
+                colour = _style(study, model)["color"]
+                axis.axhline(100 * clean.errors.der, color=colour, linestyle=(0, (1, 2)), linewidth=1.2, zorder=0)
         axis.set_xticks(range(len(pairs)), [f"{severity:g}" for severity, _ in pairs])
         axis.set_title(f"{factor}, {units[factor]}" if units[factor] else factor, fontsize=10, loc="left", color=INK)
         axis.margins(x=0.12)
+        low, high = axis.get_ylim()
+        spare = max(0.0, LEAST_POINTS - (high - low)) / 2
+        axis.set_ylim(max(0.0, low - spare), high + spare)
 
-    return _panels([f for f, pairs in panels.items() if pairs], panel, "DER, %")
+    return _panels([factor for factor, pairs in panels.items() if len(pairs) > 1], panel, "DER, %")
 
 
 def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
@@ -163,7 +173,8 @@ def draw_grid(cells: Sequence[Cell]) -> "Figure | None":
 
 
 def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
-    """A panel for each model: clean, and the four conditions that move its residual stream most."""
+    """A panel for each model: clean, and the four corruptions that move its residual stream most."""
+    factors = {each.name: each.factor for each in study.conditions if not each.is_alone}
     by_model = {model: [row for row in rows if row.model == model and row.rms] for model in study.models}
 
     def most(row: Row) -> float:
@@ -174,7 +185,9 @@ def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
         own = by_model[model]
         clean = [row for row in own if row.condition == CLEAN]
         moved = sorted((row for row in own if row.condition != CLEAN), key=most, reverse=True)
-        for row, colour in zip([*clean, *moved[:4]], (INK, *COLOURS), strict=False):
+        firsts = {factors[row.condition]: row for row in reversed(moved)}
+        shown = [row for row in moved if firsts[factors[row.condition]] is row]
+        for row, colour in zip([*clean, *shown[:4]], (INK, *COLOURS), strict=False):
             values = row.event_rms or row.rms or ()
             where = " (changed pieces)" if row.event_rms else ""
             blocks = range(1, len(values) + 1)
@@ -189,9 +202,10 @@ def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
 
 
 def draw_attention(study: Study, rows: Sequence[Row]) -> "Figure | None":
-    """A panel for each condition with changed pieces: share per block, dotted in the clean run on the same frames."""
+    """A panel for each condition that changes pieces that were there: share per block; dotted in the clean run on the
+    same frames; dashed what their number alone would make it."""
     names = [each.name for each in study.conditions]
-    by_place = {(row.condition, row.model): row for row in rows if row.attention}
+    by_place = {(row.condition, row.model): row for row in rows if row.attention and row.clean_attention}
 
     def panel(axis: "Axes", name: str) -> None:
         for model in study.models:
@@ -207,7 +221,7 @@ def draw_attention(study: Study, rows: Sequence[Row]) -> "Figure | None":
                 axis.axhline(100 * row.uniform_attention, color="#999999", linestyle=(0, (4, 3)), linewidth=1, zorder=0)
             axis.set_xticks(blocks)
         axis.set_title(name, fontsize=10, loc="left", color=INK)
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         axis.set_xlabel("block", fontsize=9)
 
     shown = [name for name in names if any((name, model) in by_place for model in study.models)]

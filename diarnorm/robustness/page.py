@@ -11,7 +11,7 @@ from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.figures import colour_of
 from diarnorm.robustness.players import Player
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Factor, Row, factors_of, worst_verdict
+from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Factor, Row, factors_of, worst_verdict
 from diarnorm.robustness.tables import (
     ALONE,
     ATTENTION,
@@ -87,7 +87,7 @@ def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> list
     changed = [row for row in rows if row.condition != CLEAN]
     parts = [
         "<h3>Change of the error rate, in points</h3>",
-        f"<p class=soft>The first line is the DER of the clean recordings in %. Below it stands what each change of the "
+        "<p class=soft>The first line is the DER of the clean recordings in %. Below it stands what each change of the "
         f"audio adds: orange is worse, blue is better. {escape(LEGEND)}.</p>",
         _heat_map(study, rows),
         "<h3>Verdicts</h3>",
@@ -145,10 +145,14 @@ def _heat_map(study: Study, rows: Sequence[Row]) -> str:
 def _heat(row: Row | None) -> str:
     if row is None:
         return f"<td>{NO_VALUE}</td>"
-    sign = SIGNS[worst_verdict([row.verdict, row.quiet_verdict])]
     title = f"95 % interval {interval(row.change)}, DER {percent(row.errors.der)} %"
-    colour = colour_of(row.change.points)
-    return f'<td class=heat style="background:{colour}" title="{escape(title)}">{points(row.change)} {sign}</td>'
+    return _field(row.change, worst_verdict([row.verdict, row.quiet_verdict]), title)
+
+
+def _field(change: Change, verdict: str | None, title: str) -> str:
+    """A field with the colour and the figure of a change."""
+    colour = colour_of(change.points)
+    return f'<td class=heat style="background:{colour}" title="{escape(title)}">{points(change)} {SIGNS[verdict]}</td>'
 
 
 def _verdicts(study: Study, rows: Sequence[Row]) -> str:
@@ -179,10 +183,7 @@ def _grid(cells: Sequence[Cell]) -> str:
     for name in dict.fromkeys(cell.condition for cell in cells):
         found = [by_place.get((name, *kind)) for kind in kinds]
         fields = "".join(
-            f'<td class=heat style="background:{colour_of(cell.change.points)}" title="{escape(interval(cell.change))}">'
-            f"{points(cell.change)} {SIGNS[cell.verdict]}</td>"
-            if cell is not None
-            else f"<td>{NO_VALUE}</td>"
+            f"<td>{NO_VALUE}</td>" if cell is None else _field(cell.change, cell.verdict, interval(cell.change))
             for cell in found
         )
         lines.append(f"<tr><th scope=row>{escape(name)}</th>{fields}</tr>")

@@ -235,6 +235,12 @@ def factors_of(study: Study, rows: Iterable[Row]) -> list[Factor]:
     return found
 
 
+def pooled_ders(study: Study) -> dict[str, float]:
+    """DER of every model on every clean set, where there is speech, by set and model."""
+    rows = [row for row in rows_of(study) if row.condition == CLEAN]
+    return {f"{row.set_name}.{row.model}": row.errors.der for row in rows if row.errors.der is not None}
+
+
 def worst_verdict(verdicts: Iterable[str | None]) -> str | None:
     """The worst of several; None where there is none.
 
