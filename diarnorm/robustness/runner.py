@@ -25,7 +25,7 @@ from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound, corrupt
 from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
 from diarnorm.robustness.records import Record, Store
-from diarnorm.robustness.scored import Before, Rules, measure
+from diarnorm.robustness.scored import Rules, measure
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import SAMPLE_RATE, chunk_frames, samples_to_seconds, seconds_to_samples
 
@@ -126,7 +126,7 @@ def do_job(job: Job) -> list[Record]:
                 **measure(
                     heard[at].sound,
                     traces[at],
-                    None if clean is None or before is None else Before(before[at], clean.sheet.num_samples[at]),
+                    None if before is None else before[at],
                     None if item.recording is None else item.recording.region,
                     item.condition,
                     job.rules,

@@ -28,29 +28,15 @@ class Rules:
     recovery_hold_s: float
 
 
-@dataclass(frozen=True)
-class Before:
-    """The same recording as it was: what the model made of it, and its length."""
-
-    trace: Trace
-    num_samples: int
-
-
 def measure(
-    sound: Sound, trace: Trace, before: Before | None, region: Region | None, condition: Condition, rules: Rules
+    sound: Sound, trace: Trace, before: Trace | None, region: Region | None, condition: Condition, rules: Rules
 ) -> dict[str, Any]:
-    """The measurements of a `Record`, by name. `region` is what is scored of the clean recording; None: all.
+    """The measurements of a `Record`, by name.
 
-    Raises:
-        ValueError: the length changed in a way that does not tell where the region went.
+    `before` is what the model made of the recording as it was, `region` what is scored of that; None: all.
     """
     end_s = samples_to_seconds(len(sound.samples))
-    changes = None if before is None else TimeMap.between(before.num_samples, len(sound.samples), sound.events)
-    if region is not None and changes is None:
-        raise ValueError(
-            f"{condition.name} changes the length of a recording in a way that leaves its UEM behind: leave it out"
-        )
-    spans = [(0.0, end_s)] if region is None or changes is None else changes.region(region)
+    spans = [(0.0, end_s)] if region is None else TimeMap.of(sound.inserted).region(region)
     whole = _score(sound, trace, spans, rules)
     halves = [(0.0, end_s / 2), (end_s / 2, end_s)] if condition.with_halves else []
     events = list(sound.events)
@@ -64,13 +50,11 @@ def measure(
         "event_speech_s": measures.speech_in(trace.turns, events, edge_s=rules.edge_s),
         "rms": tuple(measures.levels(trace.powers) or ()),
         "event_rms": _tuple(measures.levels(trace.powers, frames_in(events, len(trace.activity)))),
-        **_compared(sound, trace, before, changes, rules),
+        **_compared(sound, trace, before, rules),
     }
 
 
-def _compared(
-    sound: Sound, trace: Trace, before: Before | None, changes: TimeMap | None, rules: Rules
-) -> dict[str, Any]:
+def _compared(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) -> dict[str, Any]:
     """What needs the clean run, and what is set beside it."""
     num_frames, events = len(trace.activity), list(sound.events)
     marked = frames_in(events, num_frames)
@@ -85,16 +69,15 @@ def _compared(
         "uniform_attention": uniform,
         "recovery_s": (),
     }
-    if before is None or changes is None:
+    if before is None:
         return found
-    clean = before.trace
-    frames = changes.clean_frames(num_frames, len(clean.activity))
+    frames = TimeMap.of(sound.inserted).clean_frames(num_frames, len(before.activity))
     speech = frames_in([(turn.start, turn.end) for turn in sound.turns], num_frames)
-    distance = measures.distances(clean.activity, trace.activity, frames)
+    distance = measures.distances(before.activity, trace.activity, frames)
     return {
         **found,
-        "drift": measures.drift(clean.embedding, trace.embedding, frames, speech),
-        "clean_attention": _tuple(measures.clean_shares(clean, frames, events)),
+        "drift": measures.drift(before.embedding, trace.embedding, frames, speech),
+        "clean_attention": _tuple(measures.clean_shares(before, frames, events)),
         "recovery_s": tuple(
             measures.recovery(distance, events, tolerance=rules.recovery_distance, hold_s=rules.recovery_hold_s)
         ),

@@ -19,15 +19,9 @@ class TimeMap:
     inserted: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def between(cls, num_clean: int, num_changed: int, events: Spans) -> "TimeMap | None":
-        """The map of a recording whose length went from `num_clean` to `num_changed` samples by the insertion of its
-        `events`; None where their lengths do not add up to the difference.
-        """
-        if num_clean == num_changed:
-            return cls()
-        spans = sorted((seconds_to_samples(start), seconds_to_samples(end)) for start, end in events)
-        added = sum(end - start for start, end in spans)
-        return cls(tuple(spans)) if abs(added - (num_changed - num_clean)) <= len(spans) else None
+    def of(cls, inserted: Spans) -> "TimeMap":
+        """The map from pieces in seconds of the changed recording."""
+        return cls(tuple(sorted((seconds_to_samples(start), seconds_to_samples(end)) for start, end in inserted)))
 
     def clean_frames(self, num_changed: int, num_clean: int) -> Int[np.ndarray, " changed"]:
         """For each frame of the changed recording the clean frame that holds its middle; -1: there is none."""
