@@ -13,7 +13,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
     """Help that ends with the default where there is one worth naming."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, False, argparse.SUPPRESS) or not action.option_strings:
+        if any(action.default is no for no in (None, False, argparse.SUPPRESS)) or not action.option_strings:
             return action.help
         return f"{action.help} (default: %(default)s)"
 

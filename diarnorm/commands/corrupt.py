@@ -150,9 +150,12 @@ def read_turns(path: str, recording: str) -> "tuple[Turn, ...]":
 
 
 def write_wav(path: Path, samples: "np.ndarray") -> str:
-    """Write samples at 16 kHz; 16 bits where they hold all of them exactly. Returns what was written, in words."""
+    """Write samples at 16 kHz; 16 bits where they hold all of them exactly. Returns what was written, in words.
+
+    By SciPy, since libsndfile puts the time of day into files of floats.
+    """
     import numpy as np
-    import soundfile
+    from scipy.io import wavfile
 
     from diarnorm.timebase import SAMPLE_RATE
 
@@ -160,10 +163,9 @@ def write_wav(path: Path, samples: "np.ndarray") -> str:
     with np.errstate(invalid="ignore"):
         is_16_bit = bool(((counts == np.round(counts)) & (counts >= -32_768) & (counts <= 32_767)).all())
     partial = path.with_name(f".{path.name}.partial")
-    data, subtype = (counts.astype(np.int16), "PCM_16") if is_16_bit else (samples, "FLOAT")
     try:
         with partial.open("wb") as file:
-            soundfile.write(file, data, SAMPLE_RATE, subtype, format="WAV")
+            wavfile.write(file, SAMPLE_RATE, counts.astype(np.int16) if is_16_bit else samples)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -25,6 +25,8 @@ FLOOR = 1e-9
 
 def active_speech_level(samples: Float32[np.ndarray, " samples"]) -> float | None:
     """Level in dB, 0 being the RMS of 1; None for silence. Samples that are not finite count as zeros."""
+    if not len(samples):
+        return None
     finite = np.nan_to_num(samples, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float64)
     speech = sosfilt(butter(2, LOW_HZ, "highpass", fs=SAMPLE_RATE, output="sos"), finite)
     g = np.exp(-1 / (SAMPLE_RATE * TIME_CONSTANT_S))
