@@ -1,0 +1,74 @@
+"""Conditions from words: what stands for what, and which margin counts."""
+
+import pytest
+
+from diarnorm.robustness.conditions import Condition, find_conditions
+from diarnorm.robustness.config import Margin, RobustnessConfig
+from diarnorm.robustness.corruption import catalogue
+
+
+def named(**changes: object) -> dict[str, Condition]:
+    """Conditions of a configuration by name."""
+    config = RobustnessConfig(sets={"x": "x"}, **changes)  # pyright: ignore[reportArgumentType]
+    return {each.name: each for each in find_conditions(config)}
+
+
+def test_by_default_the_whole_catalogue_is_tried_at_three_severities() -> None:
+    found = named()
+    assert len(found) == 1 + 3 * len(catalogue())
+    assert next(iter(found)) == "clean"
+    assert found["clean"].is_clean
+    assert {each.factor for each in found.values()} == {"", *(each.name for each in catalogue())}
+
+
+def test_families_names_severities_and_chains() -> None:
+    found = named(corruptions=("dc.offset", "loudness.swing=medium", "loudness.swing=20  dc.step=0.01"))
+    names = ["clean", "dc.offset=0.001", "dc.offset=0.01", "dc.offset=0.1", "loudness.swing=12"]
+    assert list(found) == [*names, "loudness.swing=20 dc.step=0.01"]
+    chain = found["loudness.swing=20 dc.step=0.01"]
+    assert (chain.factor, chain.severity, chain.unit) == ("loudness.swing dc.step", None, "")
+    assert (found["dc.offset=0.1"].severity, found["loudness.swing=12"].unit) == (0.1, "dB")
+    assert {each.factor.partition(".")[0] for each in named(corruptions=("silence",)).values()} == {"", "silence"}
+
+
+def test_the_first_margin_that_fits_counts_within_its_range() -> None:
+    margins = (Margin("loudness.gain", 1.0, -30, 10), Margin("loudness", 3.0), Margin("dc", None))
+    words = ("loudness.gain=-30", "loudness.gain=-40", "loudness.gain=11", "loudness.gain_int16=6", "dc.offset=0.1")
+    found = named(corruptions=(*words, "noise.pink=10", "loudness.swing=6 noise.pink=10"), margins=margins, margin=2.0)
+    expected = [None, 1.0, None, None, 3.0, None, 2.0, 2.0]
+    assert [each.margin for each in found.values()] == expected
+
+
+def test_halves_and_quiet_by_family_and_the_clean_side_has_halves_too() -> None:
+    found = named(corruptions=("loudness.swing=6", "silence.middle=1"), halves=("loudness.swing",), quiet=("silence",))
+    assert [each.with_halves for each in found.values()] == [True, True, False]
+    assert [each.is_quiet for each in found.values()] == [False, False, True]
+
+
+def test_alone() -> None:
+    found = named(corruptions=(), alone=("nothing", "silence.hum_50=20"))
+    assert [(each.name, each.is_alone, each.is_clean) for each in found.values()] == [
+        ("clean", False, True),
+        ("nothing", True, False),
+        ("silence.hum_50=20", True, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corruptions": ("loudnes.swing=6",)}, "did you mean loudness.swing"),
+        ({"corruptions": ("loudnes",)}, "no corruption or family is called 'loudnes'; did you mean loudness?"),
+        ({"corruptions": ("dc.offset=a",)}, "dc.offset=a is no number"),
+        ({"corruptions": ("dc.offset=9",)}, "dc.offset=9.0 is out of range"),
+        ({"corruptions": ("dc.offset", "dc.offset=0.1")}, "dc.offset=0.1 is there twice"),
+        ({"margins": (Margin("silent"),)}, "called 'silent'; did you mean silence"),
+        ({"halves": ("zzz",)}, "families are band, burst"),
+        ({"corruptions": ()}, "corruptions is empty"),
+        ({"workers": 0}, "workers=0 is out of range"),
+        ({"recovery_hold_s": 0.0}, "recovery_hold_s=0.0 is out of range"),
+    ],
+)
+def test_mistakes(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        named(**changes)

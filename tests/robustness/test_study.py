@@ -1,0 +1,199 @@
+"""Studies of a few recordings: scores against a stream and the scorer, what is kept, and what is left out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+import soundfile
+
+from diarnorm.evaluation.recordings import Recording
+from diarnorm.evaluation.scoring import score_recording
+from diarnorm.robustness import runner
+from diarnorm.robustness.config import RobustnessConfig
+from diarnorm.robustness.corruption import Sound, corrupt, parse
+from diarnorm.robustness.records import NAME, Record
+from diarnorm.robustness.study import Study, batches, find_models, study
+from diarnorm.stream import Diarizer
+from diarnorm.timebase import SAMPLE_RATE
+from tests.evalset import REFERENCES, save_set, turns
+from tests.loudness import save_loudness_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CORRUPTIONS = ("loudness.swing=12", "silence.middle=2", "loudness.turns=12", "features.offset=-4.605", "damage.nan=60")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, loudness_model: Path) -> Path:
+    """A set, and two models: one that hears loudness, one that hears somebody always."""
+    folder = tmp_path_factory.mktemp("robustness")
+    save_set(folder / "all")
+    (folder / "models" / "deep").mkdir(parents=True)
+    save_loudness_model(folder / "models" / "deep" / "model.safetensors", speaks_always=True)
+    (folder / "models" / "loud.safetensors").symlink_to(loudness_model)
+    return folder
+
+
+def configure(**changes: Any) -> RobustnessConfig:
+    config = RobustnessConfig(
+        models="models",
+        sets={"all": "all"},
+        corruptions=CORRUPTIONS,
+        alone=("nothing", "silence.lsb=3"),
+        alone_s=4.0,
+        halves=("loudness",),
+        num_resamples=100,
+    )
+    return replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """The study in this process."""
+    return study(configure(), tmp_path_factory.mktemp("done"), folder)
+
+
+def samples_of(folder: Path, name: str) -> np.ndarray:
+    return soundfile.read(folder / "all" / f"{name}.wav", dtype="float32")[0]
+
+
+def test_everything_is_there_but_what_cannot_be_done(done: Study) -> None:
+    assert list(done.models) == ["deep", "loud"]
+    places = {(model, name, condition.name) for model, _, name, condition in _expected(done)}
+    assert places == {(place[0], place[2], place[3]) for place in done.records}
+    assert ("loud", "b_silent", "loudness.turns=12") not in places  # nobody's turns to step at
+    assert ("loud", "b_silent", "loudness.swing=12") in places
+
+
+def _expected(done: Study) -> list[tuple[str, str, str, Any]]:
+    found = []
+    for model in done.models:
+        for condition in done.conditions:
+            names = ["silence"] if condition.is_alone else list(REFERENCES)
+            names = [name for name in names if not (condition.needs_turns and not REFERENCES[name])]
+            found += [(model, "all", name, condition) for name in names]
+    return found
+
+
+@pytest.mark.parametrize("condition", ["clean", *(word for word in CORRUPTIONS if "features" not in word)])
+def test_scores_are_those_of_a_stream_on_the_changed_samples(done: Study, folder: Path, condition: str) -> None:
+    diarizer = Diarizer.from_pretrained(folder / "models" / "loud.safetensors")
+    for name in ("a_two", "b_two"):
+        sound = Sound(samples_of(folder, name), tuple(turns(REFERENCES[name])))
+        spec = parse([] if condition == "clean" else condition.split())
+        sound = corrupt(sound, spec, crc32(f"0 {name}".encode()))
+        stream = diarizer.stream()
+        found = stream.push(sound.samples) + stream.finish()
+        region = [(0.0, len(sound.samples) / SAMPLE_RATE)]
+        expected = score_recording(name, sound.turns, found, region, 0.0, False)
+        record = done.records["loud", "all", name, condition]
+        assert (record.errors, record.merged) == (expected.errors, expected.merged)
+        assert record.num_turns == len(found) > 0
+        assert record.num_speakers == expected.num_hypothesis_speakers
+
+
+def test_changed_features_change_the_result(done: Study) -> None:
+    ours = [done.records["loud", "all", name, "features.offset=-4.605"] for name in REFERENCES]
+    clean = [done.records["loud", "all", name, "clean"] for name in REFERENCES]
+    assert [each.errors for each in ours] != [each.errors for each in clean]
+    assert all(each.level_dbfs == before.level_dbfs for each, before in zip(ours, clean, strict=True))
+
+
+def test_clean_runs_do_not_drift_and_changed_ones_do(done: Study) -> None:
+    for (_, set_name, _, condition), record in done.records.items():
+        if condition == "clean":
+            assert record.drift == pytest.approx(0.0, abs=1e-6)
+        elif condition == "loudness.swing=12":
+            assert record.drift is not None
+            assert record.drift > 1e-4
+        elif set_name == "silence":
+            assert (record.drift, record.errors.speech_s) == (None, 0.0)
+        assert len(record.rms) == 1  # blocks
+
+
+def test_halves_add_up_to_the_whole_where_one_speaks_throughout(done: Study) -> None:
+    record = done.records["loud", "all", "b_one", "loudness.swing=12"]
+    assert sum(half.speech_s for half in record.halves) == pytest.approx(record.errors.speech_s)
+    assert not done.records["loud", "all", "b_one", "silence.middle=2"].halves
+
+
+def test_silence_that_is_put_in_is_seen(done: Study) -> None:
+    ours = done.records["loud", "all", "b_two", "silence.middle=2"]
+    always = done.records["deep", "all", "b_two", "silence.middle=2"]
+    assert ours.duration_s == pytest.approx(8.0)
+    assert ours.event_s == always.event_s == pytest.approx(1.0)  # without half a second at both ends
+    assert ours.event_speech_s == 0.0
+    assert always.event_speech_s == pytest.approx(1.0)
+    assert ours.attention is not None
+    assert ours.clean_attention is None  # these frames are not in the clean recording
+
+
+def test_a_second_study_computes_nothing(
+    done: Study, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = study(configure(corruptions=("dc.step=0.1",)), tmp_path, folder)
+    lines = (tmp_path / NAME).read_text("utf-8").splitlines()
+    gone = [line for line in lines if json.loads(line)["model"] == "loud" and json.loads(line)["condition"] == "clean"]
+    kept = "\n".join(line for line in lines if line not in gone)
+    (tmp_path / NAME).write_text(f"{kept}\n{gone[0][:50]}", "utf-8")  # and the last line is cut
+    did: list[tuple[str, tuple[str, ...]]] = []
+    original = runner.do_job
+
+    def count(job: Any) -> list[Record]:
+        did.append((job.items[0].condition.name, tuple(each.name for each in job.candidates)))
+        return original(job)
+
+    monkeypatch.setattr(runner, "do_job", count)
+    assert study(configure(corruptions=("dc.step=0.1",)), tmp_path, folder).records == first.records
+    assert did == [("clean", ("loud",))]
+    study(configure(corruptions=("dc.step=0.1",)), tmp_path, folder)
+    assert len(did) == 1
+    study(configure(corruptions=("dc.step=0.1",), seed=1), tmp_path, folder)
+    assert len(did) > 1
+
+
+def test_small_batches_and_two_processes_give_the_same(done: Study, folder: Path, tmp_path: Path) -> None:
+    again = study(configure(batch_s=7.0, workers=2, corruptions=CORRUPTIONS[:2]), tmp_path, folder)
+    assert len(again.records) == 2 * (3 * 5 + 2)
+    for place, record in again.records.items():
+        theirs = done.records[place]
+        assert (record.errors, record.merged, record.num_turns) == (theirs.errors, theirs.merged, theirs.num_turns)
+        assert record.drift == pytest.approx(theirs.drift, abs=1e-5)
+
+
+def test_the_region_moves_with_what_is_put_in(folder: Path, tmp_path: Path) -> None:
+    source = {"audio": "all/b_one.wav", "rttm": "all/b_one.rttm", "region_s": [0.0, 3.5]}
+    config = configure(sets={"x": source}, corruptions=("silence.start=1",), alone=(), models="models/loud.safetensors")
+    records = study(config, tmp_path, folder).records
+    clean, later = (records["loud", "x", "b_one", name] for name in ("clean", "silence.start=1"))
+    assert later.errors.speech_s == pytest.approx(clean.errors.speech_s)
+    unmoved = study(replace(config, sets={"x": {**source, "region_s": [0.0, 2.0]}}), tmp_path, folder).records
+    assert unmoved["loud", "x", "b_one", "silence.start=1"].errors.speech_s == pytest.approx(1.0)
+
+
+def test_batches_hold_recordings_of_like_length() -> None:
+    lengths = [60.0, 1.0, 59.0, 2.0, 3.0, 500.0]
+    recordings = [Recording(f"r{length:g}", None, length, (), None) for length in lengths]
+    found = [[each.duration_s for each in group] for group in batches(recordings, 120.0)]
+    assert found == [[1.0, 2.0, 3.0], [59.0, 60.0], [500.0]]
+
+
+def test_models_of_a_folder(folder: Path) -> None:
+    found = find_models(["models", "rms"], folder)
+    assert list(found) == ["deep", "loud", "rms"]
+    assert find_models(["rms"], folder) == ["rms"]
+    with pytest.raises(ValueError, match="no model files"):
+        find_models("all", folder)
+
+
+def test_mistakes(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no recordings to change"):
+        study(configure(sets={}), tmp_path, folder)
+    with pytest.raises(ValueError, match="choose another"):
+        study(configure(sets={"silence": "all"}), tmp_path, folder)
+    with pytest.raises(ValueError, match="no such file"):
+        study(configure(models="nosuch.safetensors"), tmp_path, folder)
