@@ -35,7 +35,9 @@ class BandwidthConfig:
         for size in self.sizes_kb:
             check_range("sizes_kb", size, low=1)
         if max(self.sizes_kb, default=0) << 10 < LARGE_BYTES:
-            raise ValueError(f"sizes_kb={list(self.sizes_kb)} has no large call: give one of {LARGE_BYTES >> 10} or more")
+            raise ValueError(
+                f"sizes_kb={list(self.sizes_kb)} has no large call: give one of {LARGE_BYTES >> 10} or more"
+            )
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,13 @@ def bandwidth(config: BandwidthConfig) -> Evidence:
     large = [point for point in points if 1000 * point.kilobytes >= LARGE_BYTES]
     crossover_kb = machine.floor_us * machine.copy_gb_per_s
     rows = tuple(
-        (f"{number(p.kilobytes)} kB ({p.rows} rows)", f"{p.fused:.0f} %", f"{p.parts:.0f} %", f"{p.speedup:.2f}",
-         "-" if p.captured is None else f"{p.captured:.0f} %")
+        (
+            f"{number(p.kilobytes)} kB ({p.rows} rows)",
+            f"{p.fused:.0f} %",
+            f"{p.parts:.0f} %",
+            f"{p.speedup:.2f}",
+            "-" if p.captured is None else f"{p.captured:.0f} %",
+        )
         for p in points
     )
     sizes = tuple(point.kilobytes for point in points)
@@ -80,10 +87,23 @@ def bandwidth(config: BandwidthConfig) -> Evidence:
             geometric("large_speedup", [point.speedup for point in large]),
             geometric("small_share", [stream.fused]),
         ),
-        (Table(f"Share of copy bandwidth, float32, {config.dim} features, {device.type}",
-               ("x and y together", "one kernel", "six operators", "times faster", "in a CUDA graph"), rows),),
-        (Plot("How near to copying", "x and y together, kB", "% of copy bandwidth", tuple(lines), log_x=True,
-              lines=(100.0,)),),
+        (
+            Table(
+                f"Share of copy bandwidth, float32, {config.dim} features, {device.type}",
+                ("x and y together", "one kernel", "six operators", "times faster", "in a CUDA graph"),
+                rows,
+            ),
+        ),
+        (
+            Plot(
+                "How near to copying",
+                "x and y together, kB",
+                "% of copy bandwidth",
+                tuple(lines),
+                log_x=True,
+                lines=(100.0,),
+            ),
+        ),
         (
             f"Copying a large buffer runs at {machine.copy_gb_per_s:.1f} GB/s, the smallest call of torch takes "
             f"{machine.floor_us:.2f} us: in that time copying moves {number(crossover_kb)} kB. Calls below it are paid "

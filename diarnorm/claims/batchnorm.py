@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number, spoken
 from diarnorm.norms import BatchNorm
 from diarnorm.residual import relative_error
 
@@ -23,10 +23,13 @@ def batchnorm_gap(num_draws: int = 20) -> Evidence:
     following = {size: _gap(f"gap_{size}_correlated", size, CORRELATION, num_draws) for size in SIZES}
     padded = {
         name: average(name, [100 * _padding_gap(norm, 128, seed) for seed in range(num_draws)])
-        for name, norm in (("gap_padding", nn.BatchNorm1d(DIM)), ("gap_masked", BatchNorm(DIM)))
+        for name, norm in (("gap_padding", nn.BatchNorm1d), ("gap_masked", BatchNorm))
     }
     rows = [
-        (str(size), *(f"{number(m.value)} % ({number(m.low)} to {number(m.high)})" for m in (independent[size], following[size])))
+        (
+            str(size),
+            *(f"{spoken(m)} %" for m in (independent[size], following[size])),
+        )
         for size in SIZES
     ]
     lines = tuple(
@@ -88,14 +91,16 @@ def _difference(norm: nn.Module, x: Tensor) -> float:
     return relative_error(eval_mode, norm.train()(x))
 
 
-def _padding_gap(norm: nn.Module, size: int, seed: int) -> float:
+def _padding_gap(kind: type[nn.BatchNorm1d], size: int, seed: int) -> float:
     """Train against eval on the valid frames of `size`, when the rest are zeros. Torch's layer has no mask."""
-    fresh = type(norm)(DIM)
+    norm = kind(DIM)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
     x = _frames(size, 0.0, seed) * 2 + 1
-    fresh.running_mean.fill_(1.0)
-    fresh.running_var.fill_(4.0)
+    norm.running_mean.fill_(1.0)
+    norm.running_var.fill_(4.0)
     valid = torch.arange(size) < round(size * (1 - PADDED))
     x = torch.where(valid[:, None], x, 0.0)
-    arguments = (x, valid) if isinstance(fresh, BatchNorm) else (x,)
-    eval_mode = fresh.eval()(*arguments)[valid]
-    return relative_error(eval_mode, fresh.train()(*arguments)[valid])
+    arguments = (x, valid) if isinstance(norm, BatchNorm) else (x,)
+    eval_mode = norm.eval()(*arguments)[valid]
+    return relative_error(eval_mode, norm.train()(*arguments)[valid])

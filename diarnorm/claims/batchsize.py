@@ -47,15 +47,17 @@ def batch_size(seed: int = 0) -> Evidence:
                 "rows in the batch",
                 "relative change of the row's output",
                 tuple(
-                    Series(label, tuple(map(float, BATCHES)), tuple(_alone_against(name, batch, seed) for batch in BATCHES))
+                    Series(
+                        label, tuple(map(float, BATCHES)), tuple(_alone_against(name, batch, seed) for batch in BATCHES)
+                    )
                     for label, name in (("BatchNorm, train mode", "batch"), ("RMSNorm", "rms"), ("LayerNorm", "layer"))
                 ),
                 log_x=True,
             ),
         ),
         (
-            f"Batches of {', '.join(map(str, BATCHES))} rows; layers of {', '.join(map(str, DIMS))} features, output and "
-            "gradient of the input compared bit for bit.",
+            f"Batches of {', '.join(map(str, BATCHES))} rows; layers of {', '.join(map(str, DIMS))} features, output "
+            "and gradient of the input compared bit for bit.",
             "The encoder has two blocks; its own tolerance covers matrix products, whose order of sums changes with "
             "their size.",
         ),
@@ -134,5 +136,7 @@ def _shaken(module: nn.Module, seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in module.state_dict().items():
         if tensor.ndim == 1 and tensor.is_floating_point():
-            tensor.add_(torch.rand(tensor.shape, generator=generator) - (0 if "running_var" in name else 0.5), alpha=0.5)
+            tensor.add_(
+                torch.rand(tensor.shape, generator=generator) - (0 if "running_var" in name else 0.5), alpha=0.5
+            )
     return module

@@ -24,7 +24,7 @@ EPILOG = """examples:
   diarnorm claims 8 grid.part=0/2          half of it, for one of two processes
   diarnorm claims all                      everything that needs nothing given
   diarnorm claims --report                 the report alone, from what is there
-KEY=VALUE changes the recipe of an experiment, recipes/claims/NAME.yaml; its README has the commands and what they take."""
+KEY=VALUE changes the recipe of an experiment, recipes/claims/NAME.yaml; its README has the commands."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,7 +37,9 @@ def main(argv: Sequence[str]) -> int:
     overrides = [word for word in options.words if "=" in word]
     experiments = [] if options.report else find_experiments(numbers)
     if overrides and not any(each.recipe for each in experiments):
-        raise ValueError(f"{overrides[0]} changes a recipe, and none of these experiments has one: name a claim that does")
+        raise ValueError(
+            f"{overrides[0]} changes a recipe, and none of these experiments has one: name a claim that does"
+        )
     import torch
 
     torch.set_num_threads(1)
@@ -151,5 +153,3 @@ def _report(output: Path) -> None:
     if not has_matplotlib():
         print("no pictures without matplotlib: pip install 'diarnorm[plot]'", file=sys.stderr)
     print(f"{output}/claims.html, claims.md, claims.json written", file=sys.stderr)
-
-

@@ -28,7 +28,9 @@ def definition(seed: int = 0) -> Evidence:
     measures = (
         exactly("centred_difference", max(_change(_norm("rms", x), _norm("layer", x)) for x in centred)),
         exactly("law_deviation", deviation),
-        exactly("rms_scale_change", max(_change(_norm("rms", x), _norm("rms", k * x)) for x in centred for k in FACTORS)),
+        exactly(
+            "rms_scale_change", max(_change(_norm("rms", x), _norm("rms", k * x)) for x in centred for k in FACTORS)
+        ),
         exactly(
             "layer_offset_change",
             max(_change(_norm("layer", x), _norm("layer", x + c)) for x in centred for c in OFFSETS),

@@ -132,6 +132,16 @@ def measure_of(measures: Sequence[Measure], name: str) -> Measure | None:
     return next((measure for measure in measures if measure.name == name), None)
 
 
+def spoken(measure: Measure) -> str:
+    """A figure with its interval, if it has one.
+
+    >>> spoken(Measure("x", 3.0, 2.5, 3.5)), spoken(Measure("x", 1.0, 1.0, 1.0))
+    ('3 (2.5 to 3.5)', '1')
+    """
+    interval = "" if measure.low == measure.high else f" ({number(measure.low)} to {number(measure.high)})"
+    return f"{number(measure.value)}{interval}"
+
+
 def number(value: float) -> str:
     """A figure for people: three significant digits.
 

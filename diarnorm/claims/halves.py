@@ -87,8 +87,8 @@ def half_precision(seed: int = 0) -> Evidence:
             ),
         ),
         (
-            "The reference is float64 on the rounded input, with the same eps. With sums in float16 squares overflow from "
-            "256 on, and rows become 0, whatever eps; below 2e-4 they underflow, and eps takes over.",
+            "The reference is float64 on the rounded input, with the same eps. With sums in float16 squares overflow "
+            "from 256 on, and rows become 0, whatever eps; below 2e-4 they underflow, and eps takes over.",
         ),
     )
 

@@ -41,7 +41,7 @@ def levels() -> Evidence:
     speech = speech[:, : speech.shape[1] - speech.shape[1] % 1280]
     mel, kept = fbank_offline(speech), _without_dc_removal(speech)
     spoken = _spoken_frames(mel.shape[1])
-    ends: dict[str, Features] = {PLAIN: lambda x: x, **{kind: _front_end(kind) for kind in FRONT_ENDS}}
+    ends: dict[str, Features] = {kind: front_end(kind) for kind in (PLAIN, *FRONT_ENDS)}
     quieter = {gain: fbank_offline(speech * 10 ** (gain / 20)) for gain in GAINS_DB}
     with_dc, kept_dc = fbank_offline(speech + DC), _without_dc_removal(speech + DC)
     found: dict[tuple[str, str, str], Measure] = {}
@@ -66,22 +66,31 @@ def levels() -> Evidence:
         _named("layer_dc_kept", found[PLAIN, "layer", "DC, kept"]),
         exactly("filter_bank_difference", float((kept[:, 2:] - _kaldi(speech, dc_removal=True)[:, 2:]).abs().median())),
     )
-    return Evidence("levels", measures, _tables(ends, found, offset, factor), _plots(ends, found), (
-        f"Speech frames of a sample recording from {SETTLED_S:g} s on; the level is another from the start. The front ends "
-        "have mean and spread of the shipped model. Intervals by bootstrap over seconds of speech.",
-        f"DC is {DC:g} of full scale; the offset is {OFFSET:g} on features of about unit spread, the factor {FACTOR:g}.",
-        "`none` is the front end with the training data's mean and spread; log-mel has none at all.",
-    ))
+    return Evidence(
+        "levels",
+        measures,
+        _tables(ends, found, offset, factor),
+        _plots(ends, found),
+        (
+            f"Speech frames of a sample recording from {SETTLED_S:g} s on; the level differs from the start. The front "
+            "ends have mean and spread of the shipped model. Intervals by bootstrap over seconds of speech.",
+            f"DC is {DC:g} of full scale; the offset is {OFFSET:g} on features of unit spread, the factor {FACTOR:g}.",
+            "`none` is the front end with the training data's mean and spread; log-mel has none at all.",
+        ),
+    )
 
 
 def _named(name: str, measure: Measure) -> Measure:
     return Measure(name, measure.value, measure.low, measure.high)
 
 
-def _front_end(kind: str) -> Features:
-    front_end = FrontEnd(FrontEndConfig(kind))
-    front_end.load_state_dict(load_checkpoint(find_model()).model.frontend.state_dict())
-    return lambda mel: front_end(mel)[0]
+def front_end(kind: str) -> Features:
+    """A front end with the shipped model's mean and spread; the input itself for `log-mel`."""
+    if kind == PLAIN:
+        return lambda mel: mel
+    module = FrontEnd(FrontEndConfig(kind))
+    module.load_state_dict(load_checkpoint(find_model()).model.frontend.state_dict())
+    return lambda mel: module(mel)[0]
 
 
 def _spoken_frames(num_frames: int) -> Tensor:

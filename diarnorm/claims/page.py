@@ -10,7 +10,13 @@ from diarnorm.claims.registry import CONDITIONAL, CONFIRMED, FAILS, HOLDS, NOT_M
 from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on
 
 CLASSES = {
-    CONFIRMED: "good", HOLDS: "good", REFUTED: "bad", FAILS: "bad", CONDITIONAL: "between", NOT_MEASURED: "none", "open": "between",
+    CONFIRMED: "good",
+    HOLDS: "good",
+    REFUTED: "bad",
+    FAILS: "bad",
+    CONDITIONAL: "between",
+    NOT_MEASURED: "none",
+    "open": "between",
 }
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d1d1f; --soft: #5f6368; --paper: #ffffff; --card: #f5f6f8; --rule: #d9dce1;
@@ -25,7 +31,8 @@ a { color: inherit; } p { margin: .5rem 0; } .soft { color: var(--soft); font-si
 .verdict { font-weight: 600; white-space: nowrap; } .good { color: var(--good); } .bad { color: var(--bad); }
 .between { color: var(--between); } .none { color: var(--none); }
 nav ol { list-style: none; padding: 0; margin: 1rem 0; }
-nav li { display: flex; gap: .75rem; justify-content: space-between; border-top: 1px solid var(--rule); padding: .4rem 0; }
+nav li { display: flex; gap: .75rem; justify-content: space-between; padding: .4rem 0;
+  border-top: 1px solid var(--rule); }
 nav a { text-decoration: none; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem; padding: 1rem; margin: 1rem 0; }
 .wide { overflow-x: auto; margin: .5rem 0; } table { border-collapse: collapse; font-size: .875rem; min-width: 100%; }

@@ -180,8 +180,12 @@ CLAIMS = (
         (Experiment("levels", "levels", "levels"),),
         (
             Criterion("rms_factor", "a factor on the features changes RMSNorm's output by", high=1, unit="%"),
-            Criterion("rms_gain", "20 dB less on the microphone, fixed mean and spread of log-mel: by", high=5, unit="%"),
-            Criterion("rms_gain_frame", "the same behind a front end that takes each frame's mean: by", high=5, unit="%"),
+            Criterion(
+                "rms_gain", "20 dB less on the microphone, fixed mean and spread of log-mel: by", high=5, unit="%"
+            ),
+            Criterion(
+                "rms_gain_frame", "the same behind a front end that takes each frame's mean: by", high=5, unit="%"
+            ),
             Criterion("rms_gain_ema", "the same behind a running mean, after 15 s: by", high=5, unit="%"),
             Criterion("rms_offset", "an offset of the features passes RMSNorm: changed by", low=5, unit="%"),
             Criterion("layer_offset", "LayerNorm takes it out: changed by", high=1, unit="%"),
@@ -224,12 +228,18 @@ CLAIMS = (
         "R. Xiong et al., 2020",
         (Experiment("placement", "placement", "placement", STUDY, "StudyConfig"),),
         (
-            Criterion("post_diverged", "post-norm runs that diverge, 24 blocks, beyond pre-norm's", low=10, unit="points"),
+            Criterion(
+                "post_diverged", "post-norm runs that diverge, 24 blocks, beyond pre-norm's", low=10, unit="points"
+            ),
             Criterion("pre_diverged", "pre-norm runs that diverge, 24 blocks", high=10, unit="%"),
             Criterion("gradient_ratio_post", "gradient of the last block over the first, post-norm", low=2),
             Criterion("gradient_ratio_pre", "the same, pre-norm", low=0.2, high=5),
-            Criterion("pre_without_norm", "it is the placement and not the norm: pre-norm runs without any norm "
-                      "that diverge", high=10, unit="%"),
+            Criterion(
+                "pre_without_norm",
+                "it is the placement and not the norm: pre-norm runs without any norm that diverge",
+                high=10,
+                unit="%",
+            ),
         ),
     ),
     Claim(
@@ -250,9 +260,13 @@ CLAIMS = (
         (Experiment("half_precision", "halves", "half_precision"),),
         (
             Criterion("wide_wrong", "with sums in float32, eps 1e-5 fails: wrong results of all", low=1, unit="%"),
-            Criterion("narrow_repaired", "with sums in float16, eps 1e-4 repairs: wrong results of all", high=0, unit="%"),
+            Criterion(
+                "narrow_repaired", "with sums in float16, eps 1e-4 repairs: wrong results of all", high=0, unit="%"
+            ),
             Criterion("loss_db", "1e-4 costs nothing: level lost at -40 dB", high=0.5, unit="dB"),
-            Criterion("gradient_not_finite", "at 1e-5 float16 gradients of a silent row overflow: of all", low=1, unit="%"),
+            Criterion(
+                "gradient_not_finite", "at 1e-5 float16 gradients of a silent row overflow: of all", low=1, unit="%"
+            ),
         ),
     ),
     Claim(

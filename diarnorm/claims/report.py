@@ -68,7 +68,8 @@ def _section(judgement: Judgement, records: Mapping[str, Record]) -> list[str]:
             parts += [f"**{table.title}**", _table(table)]
         if has_matplotlib():
             parts += [
-                f"![{plot.title}]({PLOTS}/{experiment.name}-{at + 1}.png)" for at, plot in enumerate(record.evidence.plots)
+                f"![{plot.title}]({PLOTS}/{experiment.name}-{at + 1}.png)"
+                for at, plot in enumerate(record.evidence.plots)
             ]
         parts += [*record.evidence.notes, made_on(record)]
     return parts

@@ -5,7 +5,6 @@ but the floor, -15.94 in every bin), and the last bit of a converter (+-1 LSB).
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,14 +12,15 @@ from torch import Tensor
 
 from diarnorm.checkpoint import Checkpoint, load_checkpoint
 from diarnorm.claims.evidence import Evidence, Plot, Series, Table, exactly, number
+from diarnorm.claims.levels import PLAIN, front_end
 from diarnorm.claims.voices import sample_speech
 from diarnorm.fbank import LOG_FLOOR, fbank_offline
-from diarnorm.frontend import FRONT_ENDS, FrontEnd, FrontEndConfig
+from diarnorm.frontend import FRONT_ENDS
 from diarnorm.model import Model
 from diarnorm.norms import EPS, make_norm
 from diarnorm.resources import find_model
 from diarnorm.stream import Diarizer
-from diarnorm.timebase import FRAME_SAMPLES, NUM_MELS, SAMPLE_RATE
+from diarnorm.timebase import FRAME_SAMPLES, MELS_PER_FRAME, NUM_MELS, SAMPLE_RATE
 
 EPSILONS = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -39,12 +39,14 @@ def silence(seed: int = 0) -> Evidence:
         for eps in EPSILONS
     }
     floor = torch.full((1, NUM_MELS), LOG_FLOOR)
-    floor_outputs = {norm: float(make_norm(norm, NUM_MELS)(floor).detach().abs().max()) for norm in ("rms", "layer", "none")}
+    floor_outputs = {
+        norm: float(make_norm(norm, NUM_MELS)(floor).detach().abs().max()) for norm in ("rms", "layer", "none")
+    }
     quiet = {"digital zeros": _zeros(), "+-1 LSB": _last_bit(seed)}
     heard = {name: _hear(checkpoint, samples, speech) for name, samples in quiet.items()}
     gradient = {name: _gradient_size(checkpoint.model, samples) for name, samples in quiet.items()}
     of_speech = _gradient_size(checkpoint.model, torch.from_numpy(speech)[None])
-    steps = {kind: _step(kind, quiet["digital zeros"], quiet["+-1 LSB"]) for kind in ("log-mel", *FRONT_ENDS)}
+    steps = {kind: _step(kind, quiet["digital zeros"], quiet["+-1 LSB"]) for kind in (PLAIN, *FRONT_ENDS)}
     measures = (
         exactly("zero_not_finite", sum(not finite for finite, _ in gains.values())),
         exactly("zero_gradient_gain", gains["rms", "float32", EPS][1]),
@@ -53,10 +55,16 @@ def silence(seed: int = 0) -> Evidence:
         exactly("false_alarm", max(each.percent for each in heard.values())),
         exactly("model_gradient_gain", max(gradient.values()) / of_speech),
     )
-    return Evidence("silence", measures, _tables(gains, floor_outputs, heard, gradient, of_speech, steps), _plots(gains), (
-        f"The model is the shipped one; silence of {SILENCE_S} s alone, and after {SPEECH_S} s of a sample recording.",
-        "The gradient's gain on zeros is 1/sqrt(eps), for LayerNorm as for RMSNorm: eps limits it, it does not protect.",
-    ))
+    return Evidence(
+        "silence",
+        measures,
+        _tables(gains, floor_outputs, heard, gradient, of_speech, steps),
+        _plots(gains),
+        (
+            f"The model is the shipped one; silence of {SILENCE_S} s alone, and after {SPEECH_S} s of speech.",
+            "The gradient's gain on zeros is 1/sqrt(eps), for LayerNorm as for RMSNorm: eps limits it, no more.",
+        ),
+    )
 
 
 class _Heard:
@@ -122,16 +130,8 @@ def _gradient_size(model: Model, samples: Tensor) -> float:
 @torch.no_grad()
 def _step(kind: str, zeros: Tensor, last_bit: Tensor) -> float:
     """Mean step between the features of zeros and those of the last bit, once the onset is over."""
-    find: Callable[[Tensor], Tensor] = fbank_offline
-    if kind != "log-mel":
-        model = load_checkpoint(find_model()).model
-        front_end = FrontEnd(FrontEndConfig(kind))
-        front_end.load_state_dict(model.frontend.state_dict())
-
-        def find(samples: Tensor) -> Tensor:
-            return front_end(fbank_offline(samples))[0]
-
-    frames = [find(samples[:, :SAMPLE_RATE - SAMPLE_RATE % FRAME_SAMPLES])[:, 8:] for samples in (zeros, last_bit)]
+    features, end = front_end(kind), SAMPLE_RATE - SAMPLE_RATE % FRAME_SAMPLES
+    frames = [features(fbank_offline(samples[:, :end]))[:, MELS_PER_FRAME:] for samples in (zeros, last_bit)]
     return float((frames[1] - frames[0]).mean().abs())
 
 
@@ -158,12 +158,14 @@ def _tables(
         Table(
             "Step from digital zeros to the last bit, mean over the bins",
             ("features", "step"),
-            tuple((kind if kind == "log-mel" else f"front end {kind}", number(value)) for kind, value in steps.items()),
+            tuple((kind if kind == PLAIN else f"front end {kind}", number(value)) for kind, value in steps.items()),
         ),
         Table(
             "The shipped model on silence",
             ("silence", "heard as speech", "gradient over that on speech"),
-            tuple((name, f"{number(each.percent)} %", number(gradient[name] / of_speech)) for name, each in heard.items()),
+            tuple(
+                (name, f"{number(each.percent)} %", number(gradient[name] / of_speech)) for name, each in heard.items()
+            ),
         ),
     )
 
@@ -177,7 +179,11 @@ def _plots(gains: dict[tuple[str, str, float], tuple[bool, float]]) -> tuple[Plo
     law = Series("1/sqrt(eps)", tuple(reversed(EPSILONS)), tuple(1 / math.sqrt(eps) for eps in reversed(EPSILONS)))
     return (
         Plot(
-            "Gradient through a row of zeros (RMSNorm)", "eps", "gain; none where it overflows", (law, *series),
-            log_x=True, log_y=True,
+            "Gradient through a row of zeros (RMSNorm)",
+            "eps",
+            "gain; none where it overflows",
+            (law, *series),
+            log_x=True,
+            log_y=True,
         ),
     )

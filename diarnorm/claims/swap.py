@@ -2,7 +2,7 @@
 
 import torch
 
-from diarnorm.claims.evidence import Evidence, Plot, Series, Table, average, number
+from diarnorm.claims.evidence import Evidence, Plot, Series, Table, average, number, spoken
 from diarnorm.conformer import EncoderConfig
 from diarnorm.convert import convert, read_off, swap_norm
 from diarnorm.model import Model, ModelConfig
@@ -20,25 +20,34 @@ def swap(num_draws: int = 4) -> Evidence:
     naive = {depth: average("naive_error", [100 * plain for plain, _ in found]) for depth, found in errors.items()}
     exact = {depth: average("exact_error", [100 * exact for _, exact in found]) for depth, found in errors.items()}
     rows = tuple(
-        (str(depth), f"{number(naive[depth].value)} % ({number(naive[depth].low)} to {number(naive[depth].high)})",
-         f"{number(exact[depth].value)} %")
+        (
+            str(depth),
+            f"{spoken(naive[depth])} %",
+            f"{number(exact[depth].value)} %",
+        )
         for depth in DEPTHS
     )
     x = tuple(map(float, DEPTHS))
     lines = (
         Series("plain swap", x, *(tuple(getattr(naive[d], key) for d in DEPTHS) for key in ("value", "low", "high"))),
-        Series("exact conversion", x, *(tuple(getattr(exact[d], key) for d in DEPTHS) for key in ("value", "low", "high"))),
+        Series(
+            "exact conversion", x, *(tuple(getattr(exact[d], key) for d in DEPTHS) for key in ("value", "low", "high"))
+        ),
     )
     return Evidence(
         "swap",
         (naive[DEPTH], exact[DEPTH]),
-        (Table("LayerNorm replaced by RMSNorm: error of the output", ("blocks", "plain swap", "exact conversion"), rows),),
+        (
+            Table(
+                "LayerNorm replaced by RMSNorm: error of the output", ("blocks", "plain swap", "exact conversion"), rows
+            ),
+        ),
         (Plot("LayerNorm replaced by RMSNorm", "blocks", "error of the output, %", lines, log_x=True, log_y=True),),
         (
             f"Encoders of 64 features with random weights, scales and offsets {SPREAD:g} around 1 and 0, in float64; "
-            f"the verdict is about {DEPTH} blocks. In trained models the residual stream is farther from mean 0 or nearer.",
-            "The exact conversion centres what is written to the residual stream and folds LayerNorm's offsets into the "
-            "layers that read it (`diarnorm convert --to rms`). It needs pre-norm, and an end of the network it can reach.",
+            f"the verdict is about {DEPTH} blocks. Trained models differ.",
+            "The exact conversion centres what is written to the residual stream and folds LayerNorm's offsets into "
+            "the layers that read it (`diarnorm convert --to rms`). It needs pre-norm.",
         ),
     )
 

@@ -68,27 +68,42 @@ def time_ratios(config: TimeConfig) -> Evidence:
     found = list(_ratios(config, device))
     by_form = {form: [each[-1] for each in found if each[0] == form] for form in FORMS}
     measures = [
-        geometric(FORMS[form][0], [one.ratio for one in comparisons]) for form, comparisons in by_form.items() if comparisons
+        geometric(FORMS[form][0], [one.ratio for one in comparisons])
+        for form, comparisons in by_form.items()
+        if comparisons
     ]
     with torch.inference_mode():
         step = _compare_steps(config, device)
     measures.append(Measure("ratio_step", step.ratio, step.low, step.high))
     rows = tuple(
-        (f"{form}, {dtype}, {count} x {dim}", f"{1e6 * one.other_s:.2f}", number(one.ratio),
-         f"{number(one.low)} to {number(one.high)}")
+        (
+            f"{form}, {dtype}, {count} x {dim}",
+            f"{1e6 * one.other_s:.2f}",
+            number(one.ratio),
+            f"{number(one.low)} to {number(one.high)}",
+        )
         for form, dtype, dim, count, one in found
     )
-    step_row = (f"streaming step, {80 * config.step_frames} ms", f"{1e6 * step.other_s:.0f}", number(step.ratio),
-                f"{number(step.low)} to {number(step.high)}")
+    step_row = (
+        f"streaming step, {80 * config.step_frames} ms",
+        f"{1e6 * step.other_s:.0f}",
+        number(step.ratio),
+        f"{number(step.low)} to {number(step.high)}",
+    )
     mode = "forward and backward" if config.backward else "forward"
     return Evidence(
         "time",
         tuple(measures),
-        (Table(f"RMSNorm over LayerNorm, {device.type}, {mode}",
-               ("form, dtype, rows x features", "us", "ratio", "95 % interval"), (*rows, step_row)),),
+        (
+            Table(
+                f"RMSNorm over LayerNorm, {device.type}, {mode}",
+                ("form, dtype, rows x features", "us", "ratio", "95 % interval"),
+                (*rows, step_row),
+            ),
+        ),
         (_plot(found, config),),
         (
-            f"One CPU thread's own time, or the GPU's; {config.rounds} pairs a size. A form's figure is the geometric mean "
+            f"One CPU thread's own time, or the GPU's; {config.rounds} pairs a size. A form's figure is the mean "
             "over sizes, its interval is over sizes.",
             "Calls of one row are paid for by the call itself, and in Python that is most of a small layer's time.",
         ),
@@ -137,7 +152,10 @@ def _plot(found: list[Found], config: TimeConfig) -> Plot:
     """Ratios over the numbers in a call, of the first dtype."""
 
     def line(form: str) -> Series:
-        own = sorted(((dim * rows, one) for f, dtype, dim, rows, one in found if (f, dtype) == (form, config.dtypes[0])), key=lambda pair: pair[0])
+        own = sorted(
+            ((dim * rows, one) for f, dtype, dim, rows, one in found if (f, dtype) == (form, config.dtypes[0])),
+            key=lambda pair: pair[0],
+        )
         columns = ([getattr(one, key) for _, one in own] for key in ("ratio", "low", "high"))
         return Series(form, tuple(float(size) for size, _ in own), *(tuple(column) for column in columns))
 

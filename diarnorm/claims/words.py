@@ -1,13 +1,13 @@
 """What a report says in words, whatever it is written in."""
 
-from diarnorm.claims.evidence import Measure, Table, number
+from diarnorm.claims.evidence import Measure, Table, spoken
 from diarnorm.claims.records import Record
 from diarnorm.claims.registry import Criterion, Judgement
 
 INTRODUCTION = (
-    "What is said about normalisation layers, each put to the test by an experiment that `diarnorm claims N` runs again. "
-    "What confirms a claim was fixed beforehand, as bounds: a criterion holds when the whole 95 % interval keeps them. "
-    "All hold: confirmed. All fail: refuted. Else conditional, and the criteria say on what."
+    "What is said about normalisation layers, each put to the test by an experiment; `diarnorm claims N` runs it "
+    "again. What confirms a claim was fixed beforehand, as bounds: a criterion holds when the whole 95 % interval "
+    "keeps them. All hold: confirmed. All fail: refuted. Else conditional, and the criteria say on what."
 )
 
 
@@ -24,8 +24,7 @@ def headline(judgement: Judgement) -> str:
 
 def figure(criterion: Criterion, measure: Measure) -> str:
     """A measure in words: `3 (2.5 to 3.5) %`."""
-    interval = "" if measure.low == measure.high else f" ({number(measure.low)} to {number(measure.high)})"
-    return f"{number(measure.value)}{interval}{f' {criterion.unit}' if criterion.unit else ''}"
+    return f"{spoken(measure)}{f' {criterion.unit}' if criterion.unit else ''}"
 
 
 def criteria_table(judgement: Judgement) -> Table:

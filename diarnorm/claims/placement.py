@@ -1,0 +1,141 @@
+"""Claim 8: pre-norm and post-norm, with each norm, at two depths and several learning rates."""
+
+from pathlib import Path
+
+from diarnorm.claims.cells import Cell, Outcome, StudyConfig, failures, run_cells
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, geometric, number, share
+
+KIND = ("depth",)
+
+
+def cells(config: StudyConfig) -> list[Cell]:
+    """All runs; without a norm there is nothing to place, so post-norm is left out there."""
+    g = config.grid
+    return [
+        Cell(
+            {"depth": depth, "placement": placement, "norm": norm, "lr": rate, "seed": seed},
+            config.run(norm, placement, depth, rate, seed),
+        )
+        for depth in g.depths
+        for placement in g.placements
+        for norm in g.norms
+        for rate in g.learning_rates
+        for seed in g.seeds
+        if (placement, norm) != ("post", "none")
+    ]
+
+
+def placement(config: StudyConfig, folder: Path) -> Evidence | None:
+    """Share of runs that fail, and how gradients differ between the first and the last block."""
+    outcomes = run_cells(cells(config), folder, config.grid.part)
+    return None if outcomes is None else evidence_of(outcomes)
+
+
+def evidence_of(outcomes: list[Outcome]) -> Evidence:
+    """What the outcomes say; the verdict is about the deepest."""
+    failed = dict(zip([tuple(o.facts.values()) for o in outcomes], failures(outcomes, KIND), strict=True))
+    deepest = max(o.facts["depth"] for o in outcomes)
+    deep = [o for o in outcomes if o.facts["depth"] == deepest]
+    groups = {
+        (p, kind): [o for o in deep if o.facts["placement"] == p and (o.facts["norm"] == "none") == (kind == "none")]
+        for p in ("pre", "post")
+        for kind in ("norm", "none")
+    }
+    measures: list[Measure] = []
+    pairs = [
+        (_failed(failed, o), _failed(failed, o, placement="pre"))
+        for o in groups["post", "norm"]
+        if tuple({**o.facts, "placement": "pre"}.values()) in failed
+    ]
+    if pairs:
+        measures.append(average("post_diverged", [100.0 * (post - pre) for post, pre in pairs]))
+    for name, group in (("pre_diverged", groups["pre", "norm"]), ("pre_without_norm", groups["pre", "none"])):
+        if group:
+            measures.append(share(name, sum(_failed(failed, o) for o in group), len(group)).scaled(100))
+    for side in ("post", "pre"):
+        ratios = [o.gradient_at_start for o in groups[side, "norm"]]
+        if ratios:
+            measures.append(geometric(f"gradient_ratio_{side}", ratios))
+    return Evidence(
+        "placement",
+        tuple(measures),
+        (_table(outcomes, failed),),
+        _plots(outcomes),
+        (
+            "A run fails when its loss falls by less than half of what the best of its depth does.",
+            f"The verdict is about {deepest} blocks. Gradients are those of all matrices of a block, at the first "
+            "step, when learning has not changed them yet.",
+        ),
+    )
+
+
+def _failed(failed: dict[tuple, bool], outcome: Outcome, **changes: str) -> int:
+    return int(failed[tuple({**outcome.facts, **changes}.values())])
+
+
+def _table(outcomes: list[Outcome], failed: dict[tuple, bool]) -> Table:
+    groups: dict[tuple, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(tuple(outcome.facts[name] for name in ("depth", "placement", "norm", "lr")), []).append(
+            outcome
+        )
+    rows = [
+        (
+            f"{depth}, {where}, {norm}, {rate:g}",
+            f"{sum(_failed(failed, o) for o in group)} of {len(group)}",
+            number(sum(o.last_loss for o in group) / len(group)),
+            number(sum(o.gradient_at_start for o in group) / len(group)),
+            number(sum(o.gradient_ratio for o in group) / len(group)),
+        )
+        for (depth, where, norm, rate), group in groups.items()
+    ]
+    columns = (
+        "blocks, placement, norm, learning rate",
+        "fail",
+        "loss at the end",
+        "gradient last/first, start",
+        "median",
+    )
+    return Table("Runs", columns, tuple(rows))
+
+
+def _plots(outcomes: list[Outcome]) -> tuple[Plot, ...]:
+    """Loss at the end over the learning rate, at each depth; runs that stopped are left out."""
+    depths = sorted({o.facts["depth"] for o in outcomes})
+    return tuple(
+        Plot(
+            f"{depth} blocks: loss at the end",
+            "learning rate",
+            "loss",
+            tuple(
+                curve(
+                    f"{where}, {norm}",
+                    [
+                        o
+                        for o in outcomes
+                        if (o.facts["depth"], o.facts["placement"], o.facts["norm"]) == (depth, where, norm)
+                    ],
+                    "lr",
+                )
+                for where, norm in dict.fromkeys((o.facts["placement"], o.facts["norm"]) for o in outcomes)
+            ),
+            log_x=True,
+        )
+        for depth in depths
+    )
+
+
+def curve(name: str, outcomes: list[Outcome], fact: str) -> Series:
+    """Loss at the end over a fact, mean over the rest, with its interval; what is infinite is left out."""
+    points = []
+    for x in sorted({o.facts[fact] for o in outcomes}):
+        losses = [o.last_loss for o in outcomes if o.facts[fact] == x and o.last_loss < float("inf")]
+        if losses:
+            points.append((float(x), average(name, losses)))
+    return Series(
+        name,
+        tuple(x for x, _ in points),
+        tuple(m.value for _, m in points),
+        tuple(m.low for _, m in points),
+        tuple(m.high for _, m in points),
+    )

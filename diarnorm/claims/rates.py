@@ -1,0 +1,87 @@
+"""Claim 9: the largest learning rate that each norm bears."""
+
+from pathlib import Path
+
+from diarnorm.claims.cells import Cell, Outcome, StudyConfig, failures, run_cells
+from diarnorm.claims.evidence import Evidence, Plot, Table, geometric, number
+from diarnorm.claims.placement import curve
+
+
+def cells(config: StudyConfig) -> list[Cell]:
+    """Every norm at every learning rate."""
+    g = config.grid
+    return [
+        Cell({"norm": norm, "lr": rate, "seed": seed}, config.run(norm, g.placements[0], g.depths[0], rate, seed))
+        for norm in g.norms
+        for rate in sorted(g.learning_rates)
+        for seed in g.seeds
+    ]
+
+
+def learning_rates(config: StudyConfig, folder: Path) -> Evidence | None:
+    """Ratios of the largest stable learning rates."""
+    outcomes = run_cells(cells(config), folder, config.grid.part)
+    return None if outcomes is None else evidence_of(outcomes)
+
+
+def evidence_of(outcomes: list[Outcome]) -> Evidence:
+    """Per seed, the largest rate up to which no run of a norm fails; BatchNorm's over each other norm's."""
+    failed = dict(zip([tuple(o.facts.values()) for o in outcomes], failures(outcomes, ()), strict=True))
+    norms = list(dict.fromkeys(o.facts["norm"] for o in outcomes))
+    seeds = sorted({o.facts["seed"] for o in outcomes})
+    rates = sorted({o.facts["lr"] for o in outcomes})
+    largest = {
+        (norm, seed): largest_stable([failed[norm, rate, seed] for rate in rates], rates)
+        for norm in norms
+        for seed in seeds
+    }
+    measures = [
+        geometric(f"batch_over_{other}", [largest["batch", seed] / largest[other, seed] for seed in seeds])
+        for other in ("none", "rms", "layer")
+        if "batch" in norms and other in norms
+    ]
+    rows = tuple((norm, *(f"{largest[norm, seed]:g}" for seed in seeds)) for norm in norms)
+    lines = tuple(curve(norm, [o for o in outcomes if o.facts["norm"] == norm], "lr") for norm in norms)
+    ends = [norm for norm in norms if any(largest[norm, seed] == rates[-1] for seed in seeds)]
+    notes = [
+        "Stable: this run and those of all lower rates fall by at least half of what the best of all runs does. Where "
+        f"the lowest rate fails already, half of it stands. The rates are {', '.join(f'{rate:g}' for rate in rates)}.",
+        "With AdamW, whose steps do not grow with the gradient, rates compare otherwise than with SGD, which the claim "
+        "was made about.",
+    ]
+    if ends:
+        notes.append(f"{', '.join(ends)}: stable to the end of the range, the ratio is bounded by it.")
+    columns = ("norm", *(f"seed {seed}" for seed in seeds))
+    return Evidence(
+        "learning_rate",
+        tuple(measures),
+        (Table("Largest stable learning rate", columns, rows), _losses(outcomes, norms, rates)),
+        (Plot("Loss at the end", "learning rate", "loss", lines, log_x=True),),
+        tuple(notes),
+    )
+
+
+def largest_stable(failed: list[bool], rates: list[float]) -> float:
+    """The largest rate up to which nothing fails; half of the lowest, where that does.
+
+    >>> largest_stable([False, False, True, False], [1.0, 2.0, 4.0, 8.0]), largest_stable([True], [1.0])
+    (2.0, 0.5)
+    """
+    largest = rates[0] / 2
+    for fails, rate in zip(failed, rates, strict=True):
+        if fails:
+            break
+        largest = rate
+    return largest
+
+
+def _losses(outcomes: list[Outcome], norms: list[str], rates: list[float]) -> Table:
+    def mean(norm: str, rate: float) -> str:
+        losses = [o.last_loss for o in outcomes if (o.facts["norm"], o.facts["lr"]) == (norm, rate)]
+        return number(sum(losses) / len(losses))
+
+    return Table(
+        "Loss at the end, mean over seeds",
+        ("norm", *(f"{rate:g}" for rate in rates)),
+        tuple((norm, *(mean(norm, rate) for rate in rates)) for norm in norms),
+    )
