@@ -1,0 +1,184 @@
+"""The report in all its forms: figures where they belong, a page that fetches nothing, pictures that are pictures."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import soundfile
+
+from diarnorm.evaluation.recordings import parse_source, read_set
+from diarnorm.evaluation.scores import Components
+from diarnorm.robustness.conditions import Condition
+from diarnorm.robustness.corruption import parse
+from diarnorm.robustness.figures import colour_of, draw_all
+from diarnorm.robustness.page import page
+from diarnorm.robustness.players import Player, opus_uri, players_of
+from diarnorm.robustness.study import Study
+from diarnorm.robustness.summary import cells_of, rows_of
+from diarnorm.robustness.tables import report, write_tables
+from tests.evalset import save_set
+from tests.robustness.madeup import KINDS, made_up
+
+VOID = {"meta", "img", "br"}
+
+
+def example() -> Study:
+    """A study with something in every table."""
+    blocks = {
+        "attention": (0.3, 0.4),
+        "clean_attention": (0.1, 0.1),
+        "uniform_attention": 0.12,
+        "event_rms": (3.0, 4.0),
+    }
+    return made_up(
+        {
+            ("a", "loudness.swing=20"): {"errors": Components(1.0, 0.3, 2.2, 10.0)},
+            ("b", "loudness.swing=20"): {"errors": Components(0.1, 0.3, 0.2, 10.0)},
+            ("a", "burst.slam=15"): {**blocks, "recovery_s": (0.4, None)},
+            ("c", "dc.offset=0.1"): {"dc": 0.1},
+            ("a", "silence.hum_50=20"): {"num_turns": 2},
+        }
+    )
+
+
+class Outline(HTMLParser):
+    """Checks that elements are closed in order, and collects what matters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tables_outside: int = 0
+        self.cells: list[list[str]] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.sources += [value for name, value in attrs if name in ("src", "href") and value is not None]
+        if tag == "table" and "div.scroll" not in self.open:
+            self.tables_outside += 1
+        if tag == "tr":
+            self.cells.append([])
+        if tag in ("td", "th") and self.cells:
+            self.cells[-1].append("")
+        if tag not in VOID:
+            self.open.append(f"{tag}.{values['class']}" if tag == "div" and "class" in values else tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop().partition(".")[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.cells and self.cells[-1] and "table" in self.open:
+            self.cells[-1][-1] += data
+
+
+def outline_of(text: str) -> Outline:
+    outline = Outline()
+    outline.feed(text)
+    outline.close()
+    assert outline.open == []
+    return outline
+
+
+def test_the_page_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
+    study = example()
+    rows, cells = rows_of(study), cells_of(study)
+    pictures = draw_all(study, rows, cells, tmp_path)
+    text = page(study, rows, cells, pictures, [Player("a < b", opus_uri(np.zeros(16_000, np.float32)))])
+    outline = outline_of(text)
+    assert outline.tables_outside == 0
+    assert outline.sources
+    assert all(source.startswith(("data:image/png;base64,", "data:audio/ogg;base64,")) for source in outline.sources)
+    assert not re.search(r"https?:|url\(|@import|<script|<link", text)
+    assert "width=device-width" in text
+    assert "prefers-color-scheme:dark" in text
+    assert "layer &lt;ln&gt;" in text
+    assert "layer <ln>" not in text
+    assert "a &lt; b" in text
+
+
+def test_the_map_has_colour_and_figure_and_the_clean_line(tmp_path: Path) -> None:
+    study = example()
+    text = page(study, rows_of(study), cells_of(study), {}, [])
+    rows = {cells[0]: [cell.strip() for cell in cells[1:]] for cells in outline_of(text).cells[:7]}
+    assert rows["condition"] == list(KINDS)
+    assert rows["clean, DER %"] == ["10.0"] * 4
+    assert rows["loudness.swing=20"] == ["+25.0 ✗", "-4.0 ✓", "+0.0 ✓", "+0.0 ✓"]
+    assert f'style="background:{colour_of(25.0)}"' in text
+    assert text.count("class=heat") == 5 * 4 + 5 * 3  # the map, and the grid of three kinds
+
+
+def test_colours_grow_with_the_change_and_stay_light_enough_for_dark_text() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    for sign in (1, -1):
+        values = [luminance(colour_of(sign * change)) for change in (0, 1, 5, 20)]
+        assert values == sorted(values, reverse=True)
+        assert len(set(values)) == 4
+        assert (values[-1] + 0.05) / (luminance("#1c1c1e") + 0.05) > 4.5  # WCAG AA
+    assert colour_of(25.0) == colour_of(20.0)
+
+
+def test_pictures_are_there_and_not_empty(tmp_path: Path) -> None:
+    study = example()
+    found = draw_all(study, rows_of(study), cells_of(study), tmp_path)
+    names = {path.name for path in found.values()}
+    assert names == {f"x_{name}.png" for name in ("factors", "changes", "residual", "attention", "grid")}
+    for path in found.values():
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 200
+        assert pixels.std() > 0.05
+    plain = made_up()
+    names = {path.name for path in draw_all(plain, rows_of(plain), [], tmp_path).values()}
+    assert names == {f"x_{name}.png" for name in ("factors", "changes", "residual")}
+
+
+def test_the_tables_say_what_was_found(tmp_path: Path) -> None:
+    study = example()
+    rows, cells = rows_of(study), cells_of(study)
+    text = report(study, rows, cells)
+    for line in (
+        r"\| loudness.swing=20 +\| +\+25.0 ✗ \| +-4.0 ✓ \|",
+        r"\| loudness.swing +\| fails \(\+25.0 at 20\) \|",
+        r"\| dc.offset=0.1 +\| c +\|.* 10.000 \|",
+        r"\| burst.slam=15 +\| a +\| +30.0, 40.0 \| 10.0, 10.0 \| +12.0 \|",
+        r"\| silence.hum_50=20 \| a +\| +2 \| .* fails \|",
+        r"\| burst.slam=15 +\| a .*\| not \(50 % of 16\) \|",
+    ):
+        assert re.search(line, text), line
+    for words in ("false speech seconds", "labels added", "DC % FS", "- x: a note", "front end / norm"):
+        assert words in text
+    paths = write_tables(study, rows, cells, tmp_path)
+    assert [path.name for path in paths] == ["report.md", "report.json"]
+    values = json.loads(paths[1].read_text("utf-8"), parse_constant=pytest.fail)
+    assert len(values["rows"]) == len(rows) == 4 * (6 + 2)
+    assert len(values["records"]) == len(study.records)
+    (worst,) = [each for each in values["rows"] if (each["model"], each["condition"]) == ("a", "loudness.swing=20")]
+    assert worst["change"]["points"] == pytest.approx(25.0)
+    assert worst["verdict"] == "fails"
+
+
+def test_players_give_back_the_changed_sound(tmp_path: Path) -> None:
+    (recording,) = read_set("x", parse_source("x", str(save_set(tmp_path / "set", ["b_two"]))), tmp_path).recordings
+    conditions = [Condition(), Condition(parse(["loudness.gain=-20"])), Condition(parse(["silence.middle=3"]))]
+    players = players_of(recording, conditions, 2.0, 0)
+    assert [player.name for player in players] == ["clean", "loudness.gain=-20", "silence.middle=3"]
+    sounds = []
+    for player in players:
+        kind, _, data = player.uri.partition(",")
+        assert kind == "data:audio/ogg;base64"
+        samples, rate = soundfile.read(io.BytesIO(base64.b64decode(data)))
+        assert abs(len(samples) / rate - 2.0) < 0.05
+        assert len(data) < 60_000
+        sounds.append(samples)
+    levels = [20 * np.log10(np.sqrt(np.mean(sound**2))) for sound in sounds]
+    assert levels[0] - levels[1] == pytest.approx(20.0, abs=1.0)
+    assert np.abs(sounds[2][-8000:]).max() < 0.01  # a second of what was, then silence

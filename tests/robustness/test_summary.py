@@ -1,0 +1,136 @@
+"""Pooled figures and verdicts on records written by hand."""
+
+import numpy as np
+import pytest
+
+from diarnorm.evaluation.scores import Components, bootstrap_difference
+from diarnorm.robustness.summary import Change, Row, cells_of, factors_of, pooled_ders, rows_of, worst_verdict
+from tests.robustness.madeup import NAMES, made_up
+
+
+def row(rows: list[Row], model: str, condition: str) -> Row:
+    (found,) = [each for each in rows if (each.model, each.condition) == (model, condition)]
+    return found
+
+
+def worse(number: int) -> Components:
+    """Two seconds of confusion more, and a spread over recordings."""
+    return Components(0.5, 0.3, 2.2 + 0.1 * number, 10.0)
+
+
+def test_the_change_is_pooled_and_its_interval_is_paired() -> None:
+    rows = rows_of(made_up({("a", "loudness.swing=20"): {"errors": worse}}))
+    found = row(rows, "a", "loudness.swing=20")
+    assert found.clean.der == pytest.approx(0.1)
+    assert found.errors.der == pytest.approx((8 * 3.0 + 0.1 * 28) / 80)
+    assert found.change.points == pytest.approx(100 * (8 * 2.0 + 0.1 * 28) / 80)
+    interval = bootstrap_difference(
+        [worse(at) for at in range(8)], [Components(0.5, 0.3, 0.2, 10.0)] * 8, num_resamples=200, seed=0
+    )
+    assert interval is not None
+    assert (found.change.low, found.change.high) == pytest.approx([100 * each for each in interval])
+    assert found.verdict == "fails"
+    unchanged = row(rows, "b", "loudness.swing=20")
+    assert (unchanged.change, unchanged.verdict) == (Change(0.0, 0.0, 0.0), "holds")
+    assert pooled_ders(made_up()) == {f"x.{model}": pytest.approx(0.1) for model in "abcd"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "verdict"),
+    [
+        (-1.0, 2.0, 2.0, "holds"),
+        (2.0, 3.0, 2.0, "undecided"),
+        (2.1, 3.0, 2.0, "fails"),
+        (-1.0, 2.1, 2.0, "undecided"),
+        (5.0, 6.0, None, None),
+        (None, None, 2.0, "undecided"),
+    ],
+)
+def test_verdicts(low: float | None, high: float | None, margin: float | None, verdict: str | None) -> None:
+    assert Change(2.05, low, high).verdict(margin) == verdict
+
+
+def test_without_speech_there_is_nothing_to_judge() -> None:
+    assert Change(None, None, None).verdict(2.0) is None
+
+
+def test_seconds_labels_and_levels() -> None:
+    changes = {
+        ("a", "dc.offset=0.1"): {
+            "merged": Components(0.0, 2.0, 0.0, 10.0),
+            "num_speakers": lambda number: 2 + (number == 3) * 4,
+            "dc": lambda number: 0.1 if number % 2 else -0.1,
+            "level_dbfs": lambda number: -200.0 if number == 0 else -20.0 - number,
+            "drift": lambda number: None if number == 0 else 0.5,
+        }
+    }
+    found = row(rows_of(made_up(changes)), "a", "dc.offset=0.1")
+    assert (found.false_speech_s, found.clean_false_speech_s) == (16.0, 2.0)
+    assert (found.labels_added, found.most_labels_added) == (0.5, 4)
+    assert found.dc_percent == pytest.approx(10.0)
+    assert found.level_dbfs == pytest.approx((-24.0 - 25.0) / 2)
+    assert found.drift == 0.5
+
+
+def test_blocks_recovery_and_silence() -> None:
+    changes = {
+        ("a", "burst.slam=15"): {
+            "rms": lambda number: (2.0, 1.0 + number),
+            "attention": lambda number: (0.5, 0.1) if number else None,
+            "recovery_s": lambda number: (0.4, 1.0) if number < 2 else (None,) if number < 4 else (),
+        },
+        ("b", "burst.slam=15"): {"recovery_s": (0.1, None, None)},
+        ("a", "silence.middle=10"): {"event_s": 9.0, "event_speech_s": lambda number: 0.5 * (number == 1)},
+    }
+    rows = rows_of(made_up(changes))
+    found = row(rows, "a", "burst.slam=15")
+    assert (found.rms, found.clean_rms) == ((2.0, 4.5), (1.0, 2.0))
+    assert found.attention == pytest.approx((0.5, 0.1))
+    assert (found.num_events, found.recovered, found.recovery_s) == (6, pytest.approx(4 / 6), pytest.approx(1.0))
+    assert row(rows, "b", "burst.slam=15").recovery_s is None  # most did not
+    assert row(rows, "c", "burst.slam=15").recovered is None
+    silent = row(rows, "a", "silence.middle=10")
+    assert (silent.event_s, silent.event_speech_s, silent.quiet_verdict) == (72.0, 0.5, "fails")
+    assert row(rows, "b", "silence.middle=10").quiet_verdict == "holds"
+    assert row(rows, "b", "burst.slam=15").quiet_verdict is None
+
+
+def test_in_silence_alone_there_must_be_no_turns() -> None:
+    rows = rows_of(made_up({("a", "silence.hum_50=20"): {"num_turns": 1, "merged": Components(0.0, 1.5, 0.0, 0.0)}}))
+    found = row(rows, "a", "silence.hum_50=20")
+    assert (found.set_name, found.verdict, found.false_speech_s) == ("silence", "fails", 1.5)
+    assert row(rows, "b", "silence.hum_50=20").verdict == "holds"
+    assert row(rows, "a", "nothing").verdict == "holds"
+
+
+def test_cells_add_up_the_models_of_a_kind() -> None:
+    study = made_up({("a", "loudness.swing=6"): {"errors": worse}})
+    cells = {(cell.frontend, cell.norm): cell for cell in cells_of(study) if cell.condition == "loudness.swing=6"}
+    assert set(cells) == {("none", "rms"), ("frame", "rms"), ("none", "layer <ln>")}
+    both = cells["none", "rms"]
+    assert both.num_models == 2
+    assert both.change.points == pytest.approx(100 * (8 * 2.0 + 0.1 * 28) / 160)  # `d` did not change
+    assert cells["frame", "rms"].change.points == 0.0
+    assert both.verdict == "fails"
+
+
+def test_factors_take_the_worst_over_severities() -> None:
+    study = made_up(
+        {("a", "loudness.swing=20"): {"errors": worse}, ("b", "silence.middle=10"): {"event_speech_s": 1.0}}
+    )
+    factors = {(each.model, each.factor): each for each in factors_of(study, rows_of(study))}
+    assert factors["a", "loudness.swing"].verdict == "fails"
+    assert factors["a", "loudness.swing"].worst.condition == "loudness.swing=20"
+    assert factors["b", "loudness.swing"].verdict == "holds"
+    assert factors["b", "silence.middle"].verdict == "fails"  # the DER holds, but there was speech in it
+    assert len(factors) == 4 * 4
+    assert worst_verdict([None]) is None
+
+
+def test_one_recording_tells_nothing() -> None:
+    study = made_up({("a", "loudness.swing=20"): {"errors": worse}})
+    records = {place: each for place, each in study.records.items() if place[2] in (NAMES[0], "silence")}
+    alone = type(study)(study.config, study.conditions, study.models, {"x": NAMES[:1]}, records, ())
+    found = row(rows_of(alone), "a", "loudness.swing=20")
+    assert (found.num_recordings, found.change.low, found.verdict) == (1, None, "undecided")
+    assert np.isclose(found.change.points or 0.0, 20.0)
