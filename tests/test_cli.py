@@ -55,9 +55,11 @@ def test_commands_exist_and_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         "train",
         "curves",
         "evaluate",
+        "robustness",
         "simulate",
         "corrupt",
         "bench",
+        "claims",
         "convert",
         "build-native",
     ]

@@ -117,7 +117,7 @@ def spread(num_samples: int, lengths: Sequence[int], rng: np.random.Generator) -
     return [(start, min(start + length, num_samples)) for start, length in zip(starts, lengths, strict=True)]
 
 
-def in_seconds(places: Iterable[tuple[int, int]]) -> list[Stretch]:
+def in_seconds(places: Iterable[Sequence[int]]) -> list[Stretch]:
     """Stretches of samples as stretches of time; empty ones are left out."""
     return [(samples_to_seconds(int(start)), samples_to_seconds(int(end))) for start, end in places if end > start]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from diarnorm.audio.reader import AudioError, Mono16k, open_audio
+from diarnorm.audio.reader import AudioError, Mono16k, open_audio, read_mono
 from tests.wavbytes import chunk, fmt, pcm16, read, riff, save, speechlike, stdin_of, wav16
 
 SECONDS = 3
@@ -23,6 +23,21 @@ BASE = wav16(X)
 def to_mono(samples: np.ndarray, rate: int) -> np.ndarray:
     stream = Mono16k(rate)
     return np.concatenate([stream.push(samples), stream.finish()])
+
+
+def test_a_whole_file_at_once(tmp_path: Path) -> None:
+    samples, warnings = read_mono(save(tmp_path, BASE))
+    np.testing.assert_array_equal(samples, X16)
+    assert (samples.dtype, warnings) == (np.float32, [])
+    broken = np.stack([X16, X16], axis=1)
+    broken[100] = np.nan
+    soundfile.write(tmp_path / "broken.wav", broken, 16_000, subtype="FLOAT")
+    samples, warnings = read_mono(tmp_path / "broken.wav")
+    np.testing.assert_array_equal(np.flatnonzero(samples != X16), [100])
+    assert samples[100] == 0
+    assert warnings[0].startswith("samples not finite or beyond 1e+06: 2 replaced by 0, the first at 0.006 s")
+    soundfile.write(tmp_path / "phone.wav", X16[::2], 8000, subtype="PCM_16")
+    assert len(read_mono(tmp_path / "phone.wav")[0]) == len(X16)
 
 
 # --- the other formats
@@ -188,7 +203,7 @@ def test_a_flac_with_an_absurd_rate_is_refused(tmp_path: Path) -> None:
 
 READ_AND_TELL_MEMORY = """
 import resource, sys
-from diarnorm.audio.reader import Mono16k, open_audio
+from diarnorm.audio.reader import Mono16k, open_audio, read_mono
 total = 0
 with open_audio(sys.argv[1]) as reader:
     stream = Mono16k(reader.sample_rate)
