@@ -22,11 +22,11 @@ model: change of the DER with its interval against a margin, speech where nobody
 embeddings, level of the residual stream, attention on the damage, time to recover. As Markdown, JSON, pictures, and one
 HTML page with sounds to listen to.
   diarnorm robustness sets.mine=FOLDER
-  diarnorm robustness sets.mine=FOLDER 'corruptions=[loudness,dc.offset=0.1,"loudness.swing=12 noise.pink=10"]'
+  diarnorm robustness sets.mine=FOLDER 'corruptions=[loudness,"dc.offset=0.1","loudness.swing=12 noise.pink=10"]'
   diarnorm robustness recipe=robustness models=[checkpoints/norm_study] sets.simulated=FOLDER workers=4
 A model is a shipped name, a model file, or a folder of model files; models={a: PATH, b: PATH} names them. A set is a
 folder of recordings with NAME.rttm beside each; `diarnorm evaluate --help` has the rest. `diarnorm corrupt --list`
-shows the corruptions; a name without a severity stands for three. alone=[silence.hum_50=20] does it to silence, where
+shows the corruptions; a name without a severity stands for three. alone=["silence.hum_50=20"] does it to silence, where
 there must be no turns. Everything goes to runs/robustness/CHANGES; what is measured there is used again while model,
 recording and settings stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows
 every key with its value."""
@@ -77,6 +77,6 @@ COMMAND = HydraCommand(
     "a robustness report",
     _config,
     robustness_job,
-    "'sets.mine=\"~/a=b,c\"' or 'corruptions=[\"dc.offset=0.1\"]'",
+    "'corruptions=[\"dc.offset=0.1\"]'",
     free=("models", "sets"),
 )

@@ -1,0 +1,154 @@
+"""`diarnorm robustness`: what it writes and where, its recipe, every mistake one sentence with exit 2."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from diarnorm.cli import main
+from diarnorm.robustness.config import Margin, RobustnessConfig
+from tests.evalset import save_set
+
+KEYS = "alone alone_s batch_s chunk_ms collar_s corruptions device edge_s halves margin margins max_speakers memory "
+KEYS += (
+    "models num_resamples player_s players quiet recovery_distance recovery_hold_s seed sets skip_overlap turns workers"
+)
+FILES = {"records.jsonl", "report.html", "report.json", "report.md", ".hydra"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, loudness_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with a set of recordings and a model; what Hydra leaves in the environment goes."""
+    save_set(tmp_path / "my set", ["a_one", "b_two"])
+    (tmp_path / "loud.safetensors").symlink_to(loudness_model)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+
+
+MODEL, SET = "models=[loud.safetensors]", "sets.mine='my set'"
+
+
+def test_it_prints_the_changes_and_writes_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["robustness", MODEL, SET, "corruptions=['loudness.gain=-40','dc.offset=0.1']", "alone=[nothing]"]
+    assert main([*words, "players=['dc.offset=0.1']", "hydra.run.dir=out"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("mine:\n\n| change of the DER, points |")
+    assert "| loudness.gain=-40 " in out
+    assert err.startswith("written: ")
+    assert {path.name for path in Path("out").iterdir()} == FILES | {"mine_changes.png", "mine_residual.png"}
+    values = json.loads(Path("out/report.json").read_text("utf-8"))
+    assert {row["condition"] for row in values["rows"]} == {"clean", "loudness.gain=-40", "dc.offset=0.1", "nothing"}
+    (quiet,) = [row for row in values["rows"] if row["condition"] == "loudness.gain=-40"]
+    assert quiet["change"]["points"] > 40  # this model hears loudness only
+    assert Path("out/report.html").read_text("utf-8").count("<audio") == 2
+
+
+def test_the_outcome_has_a_folder_named_after_the_settings() -> None:
+    assert main(["robustness", MODEL, SET, "corruptions=['dc.step=0.1']", "seed=3"]) == 0
+    (folder,) = [path.parent for path in Path("runs/robustness").rglob("report.md")]
+    assert folder.name == "corruptions=['dc.step=0.1'],seed=3"
+
+
+def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["robustness", "recipe=robustness", "--cfg", "job"]) == 0
+    from omegaconf import OmegaConf
+
+    from diarnorm.checkpoint import from_plain
+    from diarnorm.robustness.conditions import find_conditions
+
+    values = OmegaConf.to_container(OmegaConf.create(capsys.readouterr().out), resolve=False)
+    assert isinstance(values, dict)
+    config = from_plain(RobustnessConfig, {str(key): value for key, value in values.items()})
+    conditions = find_conditions(config)
+    assert 40 <= len(conditions) <= 55
+    margins = {each.name: each.margin for each in conditions if not each.is_alone}
+    expected = {
+        "loudness.gain=-40": None,
+        "loudness.gain=-30": 1.0,
+        "loudness.gain=10": 1.0,
+        "loudness.gain=20": None,
+        "loudness.swing=20": 2.0,
+        "loudness.tremolo=12": 2.0,
+        "dc.offset=0.1": 0.3,
+        "dc.drift=0.1": 0.3,
+        "silence.gaps=10": 0.5,
+        "noise.babble=10": 2.0,
+    }
+    assert {name: margins[name] for name in expected} == expected
+    silent = [each.name for each in conditions if each.factor.startswith("silence.") and not each.is_alone]
+    assert [each.name for each in conditions if each.is_quiet] == silent
+    assert {"nothing", "silence.lsb=20", "silence.hum_50=20"} <= {each.name for each in conditions if each.is_alone}
+
+
+def test_recipes_of_ones_own() -> None:
+    Path("own").mkdir()
+    text = (
+        "defaults: [robustness, _self_]\nsets: {mine: my set}\ncorruptions: [dc.step=0.1]\nmodels: loud.safetensors\n"
+    )
+    Path("own/conditions.yaml").write_text(text)
+    assert main(["robustness", "recipe=own"]) == 0
+    assert Path("runs/own/report.html").exists()
+
+
+def test_without_matplotlib_there_are_no_pictures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["robustness", MODEL, SET, "corruptions=['dc.step=0.1']"]) == 0
+    assert "diarnorm robustness: pictures need matplotlib" in capsys.readouterr().err
+    assert not list(Path("runs").rglob("*.png"))
+    assert list(Path("runs").rglob("report.html"))
+
+
+def test_keys_are_frozen() -> None:
+    assert " ".join(sorted(RobustnessConfig.__dataclass_fields__)) == KEYS
+    assert " ".join(Margin.__dataclass_fields__) == "factor points low high"
+
+
+MISTAKES = [
+    ([], "no recordings to change: give a folder of them as sets.NAME=FOLDER"),
+    (["sets.mine=nosuch"], "sets.mine: {cwd}/nosuch does not exist"),
+    ([SET, "models=['my set']"], "models=my set: no model files (*.safetensors) in this folder"),
+    ([SET, "models=[nosuch]"], "no shipped model is called 'nosuch'"),
+    ([SET, "corruptions=[loudnes]"], "no corruption or family is called 'loudnes'; did you mean loudness?"),
+    ([SET, "corruptions=['dc.offset=7']"], "dc.offset=7.0 is out of range"),
+    ([SET, "corruptions=[dc.offset=7]"], "needs quotes of its own: 'corruptions=[\"dc.offset=0.1\"]'"),
+    ([SET, "corruptions=[]"], "corruptions is empty"),
+    ([SET, "marginn=1"], "did you mean margin?"),
+    ([SET, "margins=[{factr: dc}]"], "factr"),
+    ([SET, "workers=0"], "workers=0 is out of range"),
+    ([SET, "chunk_ms=500"], "chunk_ms=500 is not a multiple of 80 ms"),
+    (["recipe=smoke"], "recipe=smoke is neither a recipe (robustness) nor a folder with a conditions.yaml"),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: " ".join(mistake[0]) or "nothing")
+def test_a_mistake_is_one_sentence(mistake: tuple[list[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+    words, message = mistake
+    model = [] if any(word.startswith("models=") for word in words) else [MODEL]
+    assert main(["robustness", *model, *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("diarnorm robustness: ")
+    assert err.count("\n") == 1, err
+    assert message.format(cwd=Path.cwd()) in err
+
+
+def test_help_comes_without_torch() -> None:
+    import subprocess
+
+    code = (
+        "import sys; from diarnorm.cli import main; main(['robustness', '--help']); assert 'torch' not in sys.modules"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("usage: diarnorm robustness")
