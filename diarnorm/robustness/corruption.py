@@ -153,5 +153,5 @@ def corrupt(sound: Sound, spec: Spec, seed: int) -> Sound:
         if known.needs_finite and not np.isfinite(sound.samples).all():
             raise ValueError(f"{link} needs samples that are finite: put damage.nan and damage.inf behind it")
         rng = np.random.Generator(np.random.PCG64([seed, crc32(link.name.encode()), number]))
-        sound = known.apply(sound, link.severity, rng)
+        sound = known.apply(sound, float(link.severity), rng)
     return sound

@@ -177,6 +177,7 @@ def test_what_a_link_needs_is_asked_for() -> None:
         corrupt(talk(), parse(["band.mu_law=6.5"]), 0)
 
 
+@pytest.mark.unchecked
 def test_a_sound_is_one_channel_of_float32() -> None:
     for samples in (np.zeros((2, 100), np.float32), np.zeros(100), np.zeros(100, np.int16)):
         with pytest.raises(ValueError, match="a sound is one channel of float32 samples at 16 kHz, got"):
