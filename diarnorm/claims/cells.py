@@ -64,7 +64,10 @@ class GridConfig:
         empty = [each.name for each in fields(self) if not getattr(self, each.name)]
         if empty:
             raise ValueError(f"grid.{empty[0]} is empty: give one or more")
-        parse_shard(self.part)
+        try:
+            parse_shard(self.part)
+        except ValueError as error:
+            raise ValueError(str(error).replace("shard=", "grid.part=")) from error
 
 
 @dataclass(frozen=True)
@@ -195,25 +198,28 @@ def read_outcome(path: Path) -> Outcome:
 
 def _outcome(cell: Cell, folder: Path, der: float, *, stopped: bool) -> Outcome:
     with (folder / "log.csv").open(encoding="utf-8") as file:
-        losses = [_loss(row) for row in csv.DictReader(file)]
+        losses = [_finite(_loss(row)) for row in csv.DictReader(file)]
     with (folder / "gradients.csv").open(encoding="utf-8") as file:
         sizes = {int(step): (float(first), float(last)) for step, first, last in csv.reader(file)}
     ratios = [last / first for first, last in sizes.values() if 0 < first < math.inf and 0 < last < math.inf]
     tail = losses[-WINDOW:]
-    last_loss = math.inf if stopped or not all(map(math.isfinite, tail)) else sum(tail) / len(tail)
     return Outcome(
         facts=cell.facts,
         first_loss=losses[0],
-        last_loss=last_loss,
+        last_loss=math.inf if stopped else sum(tail) / len(tail),
         gradient_at_start=ratios[0] if ratios else math.inf,
         gradient_ratio=sorted(ratios)[len(ratios) // 2] if ratios else math.inf,
         der=der,
-        losses=tuple(value if math.isfinite(value) else math.inf for value in losses),
+        losses=tuple(losses),
     )
 
 
 def _loss(row: dict[str, str]) -> float:
     return sum(float(row[name]) for name in LOSSES if row.get(name))
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
 
 
 def failures(outcomes: Sequence[Outcome], kind: Sequence[str]) -> list[bool]:
@@ -223,6 +229,7 @@ def failures(outcomes: Sequence[Outcome], kind: Sequence[str]) -> list[bool]:
     limits: dict[tuple[Any, ...], float] = {}
     for key in set(keys):
         own = [outcome for outcome, other in zip(outcomes, keys, strict=True) if other == key]
-        best, start = min(o.last_loss for o in own), median(o.first_loss for o in own)
-        limits[key] = start + HALF * (min(best, start) - start)
+        starts = [o.first_loss for o in own if math.isfinite(o.first_loss)]
+        start = median(starts) if starts else -math.inf
+        limits[key] = start + HALF * (min(start, *(o.last_loss for o in own)) - start)
     return [not outcome.last_loss < limits[key] for outcome, key in zip(outcomes, keys, strict=True)]

@@ -138,10 +138,10 @@ CLAIMS = (
         "B. Zhang and R. Sennrich, 2019",
         (Experiment("time", "timing", "time_ratios", TIMED, "TimeConfig"),),
         (
-            Criterion("ratio_eager", "as torch's six operators: time over LayerNorm's", high=0.93),
+            Criterion("ratio_fused", "as one kernel: time over LayerNorm's", high=0.93),
+            Criterion("ratio_eager", "as torch's six operators", high=0.93),
             Criterion("ratio_torch", "as torch's F.rms_norm", high=0.93),
             Criterion("ratio_compiled", "by torch.compile", high=0.93),
-            Criterion("ratio_fused", "as one kernel", high=0.93),
             Criterion("ratio_onnx", "in ONNX Runtime, against its LayerNorm", high=0.93),
             Criterion("ratio_step", "a streaming step of the whole model", high=0.93),
         ),
@@ -165,8 +165,8 @@ CLAIMS = (
         PRACTICE,
         (Experiment("silence", "silence", "silence"),),
         (
-            Criterion("zero_not_finite", "outputs for zeros that are not finite, any dtype and eps", high=0),
             Criterion("zero_gradient_gain", "gradient through a row of zeros is not blown up (gain at 1e-5)", high=10),
+            Criterion("zero_not_finite", "outputs for zeros that are not finite, any dtype and eps", high=0),
             Criterion("floor_output", "a silent log-mel frame becomes silent: RMSNorm's output", high=0.1),
             Criterion("model_not_finite", "outputs of the model on zeros that are not finite", high=0),
             Criterion("false_alarm", "speech that the model hears in silence", high=1.0, unit="% of the time"),
@@ -179,10 +179,13 @@ CLAIMS = (
         PRACTICE,
         (Experiment("levels", "levels", "levels"),),
         (
-            Criterion("rms_factor", "a factor on the features changes RMSNorm's output by", high=1, unit="%"),
             Criterion(
-                "rms_gain", "20 dB less on the microphone, fixed mean and spread of log-mel: by", high=5, unit="%"
+                "rms_gain",
+                "20 dB less on the microphone changes RMSNorm's output, fixed mean and spread of log-mel: by",
+                high=5,
+                unit="%",
             ),
+            Criterion("rms_factor", "a factor on the features: by", high=1, unit="%"),
             Criterion(
                 "rms_gain_frame", "the same behind a front end that takes each frame's mean: by", high=5, unit="%"
             ),

@@ -68,7 +68,7 @@ def test_the_claims_are_fourteen_and_each_can_be_decided() -> None:
 
 
 @pytest.mark.parametrize("experiment", [e for claim in CLAIMS for e in claim.experiments], ids=lambda e: e.name)
-def test_every_experiment_is_there_with_its_recipe(experiment) -> None:  # noqa: ANN001
+def test_every_experiment_is_there_with_its_recipe(experiment) -> None:
     module = importlib.import_module(f"diarnorm.claims.{experiment.module}")
     assert callable(getattr(module, experiment.function))
     if experiment.config:

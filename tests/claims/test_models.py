@@ -1,0 +1,133 @@
+"""Experiments on trained models: attention under bursts, BatchNorm's modes, quality from results of an evaluation."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from diarnorm.checkpoint import Checkpoint, save_checkpoint
+from diarnorm.claims import bursts, modes
+from diarnorm.claims.bursts import AttentionShares, BurstConfig
+from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
+from diarnorm.claims.quality import evidence_of
+from diarnorm.conformer import Attention, BlockState, EncoderConfig
+from diarnorm.evaluation.results import Result
+from diarnorm.evaluation.scores import Components, FileScore
+from diarnorm.resources import samples_dir
+from tests.tiny import make_checkpoint, make_model, noise
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+# ---- bursts -----------------------------------------------------------------------------------------------
+
+
+def attend(marked: torch.Tensor, scale: float) -> float:
+    """Share of one layer's attention on marked frames; `scale` 0 makes it even."""
+    config = EncoderConfig(dim=8, num_heads=2, left_context=4)
+    torch.manual_seed(0)
+    layer = Attention(config).requires_grad_(False)
+    layer.qkv.weight[:16].mul_(scale)
+    layer.qkv.bias[:16].zero_()
+    state = BlockState(torch.zeros(1, 4, 2, 4), torch.zeros(1, 4, 2, 4), torch.zeros(1, 0, 8))
+    known = torch.arange(12) >= 4  # of four frames before the start and eight after
+    bias = torch.where(known.unfold(0, 8, 4)[None], 0.0, -1e4)
+    with AttentionShares(marked, 4, 4) as recorder:
+        layer(noise(1, 8, 8), state, 4, bias)
+    return recorder.shares[0]
+
+
+def test_even_attention_gives_each_frame_its_share() -> None:
+    marked = torch.arange(8) == 5
+    assert attend(marked, 0.0) == pytest.approx(1 / 8)  # the second chunk sees eight frames, the first not this one
+    assert attend(torch.arange(8) == 1, 0.0) == pytest.approx((1 / 4 + 1 / 8) / 2)
+    assert attend(torch.ones(8, dtype=torch.bool), 3.0) == pytest.approx(1.0)
+    assert attend(marked, 3.0) != pytest.approx(1 / 8, rel=1e-3)
+
+
+def test_bursts_report_a_pull_for_each_norm(tmp_path: Path) -> None:
+    models = {}
+    for norm in ("rms", "none"):
+        models[norm] = str(tmp_path / f"{norm}.safetensors")
+        save_checkpoint(models[norm], make_checkpoint(norm, talkative=False))
+    config = BurstConfig(models=models, levels_db=(20.0,), longest_s=6.0)
+    found = bursts.bursts(config, tmp_path)
+    assert {measure.name for measure in found.measures} == {"pull_rms", "pull_none"}
+    assert all(measure.value > 0 for measure in found.measures)
+    assert {row[0] for row in found.tables[0].rows} == {"rms (rms), +20 dB", "none (none), +20 dB"}
+    assert len(found.tables[1].columns) == 3  # a model of two blocks
+
+
+def test_a_burst_that_is_not_there_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=((2.0, 2.4),)))
+    recordings = bursts.read_set("x", bursts.parse_source("x", str(samples_dir())), Path.cwd()).recordings
+    config = BurstConfig(models="x", longest_s=6.0)
+    found = bursts.effect(make_checkpoint("rms"), recordings[1], config, 20.0)
+    assert found.pull == 1.0
+    assert found.clean == found.burst
+
+
+# ---- BatchNorm's modes ------------------------------------------------------------------------------------
+
+
+def test_train_mode_of_one_recording_does_not_depend_on_the_others() -> None:
+    model = modes.in_mode(make_model("batch"), ALONE)
+    mel = 10 + 3 * noise(2, 8 * 24, 80)
+    both, alone = modes.encode(model, mel, ALONE), modes.encode(model, mel[:1], ALONE)
+    assert torch.equal(both[:1], alone)
+    together = modes.encode(modes.in_mode(make_model("batch"), modes.ALL), mel, modes.ALL)
+    assert not torch.allclose(together[:1], alone, atol=1e-3)
+
+
+def test_eval_mode_in_chunks_is_eval_mode() -> None:
+    model, mel = modes.in_mode(make_model("batch"), EVAL), 10 + 3 * noise(2, 8 * 24, 80)
+    assert torch.allclose(modes.encode(model, mel, CHUNKS), modes.encode(model, mel, EVAL), atol=1e-5)
+    trained = modes.in_mode(make_model("batch"), CHUNKS)
+    assert not torch.allclose(modes.encode(trained, mel, CHUNKS), modes.encode(model, mel, EVAL), atol=1e-2)
+
+
+def test_modes_of_a_model_file(corpus: Path, tmp_path: Path) -> None:
+    path = tmp_path / "batch.safetensors"
+    save_checkpoint(path, Checkpoint(make_model("batch", talkative=False), training={}))
+    config = ModesConfig(models=[str(path)], speech=str(corpus), conversations=2, duration_s=6.0)
+    found = modes.batchnorm_modes(config, tmp_path)
+    assert [measure.name for measure in found.measures] == ["der_of_train_mode"]
+    assert len(found.tables[0].rows[0]) == 5
+    save_checkpoint(path, make_checkpoint("rms"))
+    with pytest.raises(ValueError, match="batch has no BatchNorm: give models trained with norm=batch"):
+        modes.batchnorm_modes(config, tmp_path)
+    with pytest.raises(ValueError, match="no model to run"):
+        modes.batchnorm_modes(ModesConfig(), tmp_path)
+
+
+# ---- quality ----------------------------------------------------------------------------------------------
+
+
+def result(model: str, recording: str, error_s: float, speech_s: float = 10.0) -> Result:
+    errors = Components(miss_s=error_s, speech_s=speech_s)
+    score = FileScore(recording, errors, errors, errors, 0.0, 1, 1, speech_s)
+    return Result("set", recording, model, speech_s, 1.0, (score,), None, missing=False, notes=())
+
+
+def test_quality_pairs_recordings_over_seeds() -> None:
+    hard = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 8.0}
+    results = [
+        result(f"{norm}-{seed}", name, error + (0.1 if norm == "rms" else 0.0) + 0.2 * seed)
+        for norm in ("rms", "layer")
+        for seed in (0, 1, 2)
+        for name, error in hard.items()
+    ]
+    (difference,) = evidence_of(results, "x").measures
+    assert difference.value == pytest.approx(1.0)  # 0.1 s of 10
+    assert (difference.low, difference.high) == (pytest.approx(1.0), pytest.approx(1.0))  # the same for every recording
+    rows = {row[0]: row for row in evidence_of(results, "x").tables[0].rows}
+    assert rows["layer"][1:3] == ("3", "4")
+    assert rows["layer"][3].startswith("44.5 (")
+
+
+def test_quality_says_what_is_missing() -> None:
+    with pytest.raises(ValueError, match="x has no model with layer in its name"):
+        evidence_of([result("rms", "a", 1.0)], "x")
+    with pytest.raises(ValueError, match="models of both norms need the same recordings"):
+        evidence_of([result("rms", "a", 1.0), result("layer", "b", 1.0)], "x")

@@ -1,0 +1,207 @@
+"""Studies that train: cells that are watched, kept, shared and gone on with; and what outcomes come to."""
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diarnorm.checkpoint import load_checkpoint
+from diarnorm.claims import cells, finetuning, placement, rates, start
+from diarnorm.claims.cells import Cell, GridConfig, Outcome, StudyConfig, failures, gradient_size, run_cell, run_cells
+from diarnorm.claims.evidence import Evidence
+from diarnorm.claims.finetuning import FinetuneConfig, freeze
+from diarnorm.conformer import EncoderConfig
+from diarnorm.model import Model, ModelConfig
+from diarnorm.training.trainer import Trainer
+from tests.tiny_run import tiny_run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def study(corpus: Path, **grid: Any) -> StudyConfig:
+    """A grid over runs of three steps."""
+    run = tiny_run(corpus, num_steps=3, eval_every=3, checkpoint_every=1)
+    return StudyConfig(run.model, run.loss, run.data, run.train, GridConfig(depths=(2,), seeds=(0,), **grid))
+
+
+def outcome(last_loss: float, first_loss: float = 2.0, **facts: Any) -> Outcome:
+    return Outcome(facts, first_loss, last_loss, 2.0, 3.0, 50.0, (first_loss, last_loss))
+
+
+def values(evidence: Evidence) -> dict[str, float]:
+    return {measure.name: measure.value for measure in evidence.measures}
+
+
+def test_a_cell_is_the_trainers_run_and_is_watched(corpus: Path, tmp_path: Path) -> None:
+    config = study(corpus, norms=("rms",))
+    (cell,) = placement.cells(config)
+    assert cell.run.model.encoder.num_blocks == 2
+    found = run_cell(cell, tmp_path / "cell")
+    Trainer(cell.run, tmp_path / "plain").run()
+    told = [line.split(",") for line in (tmp_path / "plain" / "log.csv").read_text("utf-8").splitlines()]
+    births, speech = told[0].index("births"), told[0].index("speech")
+    assert found.losses == tuple(pytest.approx(float(row[births]) + float(row[speech])) for row in told[1:])
+    assert found.first_loss == found.losses[0]
+    assert found.last_loss == pytest.approx(sum(found.losses) / 3)
+    assert 0 < found.gradient_at_start < math.inf
+    assert found.der > 0
+    assert cells.read_outcome(tmp_path / "cell" / "outcome.json") == found
+    assert not (tmp_path / "cell" / "last.pt").exists()
+
+
+def test_a_cell_goes_on_where_it_stopped(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = placement.cells(study(corpus, norms=("layer",)))
+    whole = run_cell(cell, tmp_path / "whole")
+    step = cells.WatchedTrainer._train_step
+
+    def interrupted(self: cells.WatchedTrainer, batches: Any) -> dict[str, float]:
+        if self.step == 2:
+            raise KeyboardInterrupt
+        return step(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cells.WatchedTrainer, "_train_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_cell(cell, tmp_path / "parts")
+    assert run_cell(cell, tmp_path / "parts") == whole
+
+
+def test_a_folder_of_other_settings_is_refused(corpus: Path, tmp_path: Path) -> None:
+    (cell,) = placement.cells(study(corpus, norms=("rms",)))
+    (tmp_path / "cell.json").write_text("{}", "utf-8")
+    with pytest.raises(ValueError, match="is of a run with other settings: remove it"):
+        run_cell(cell, tmp_path)
+
+
+def test_parts_share_the_cells_and_the_last_one_sees_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def fake(cell: Cell, folder: Path) -> None:
+        ran.append(cell.name)
+        folder.mkdir()
+        text = json.dumps(asdict(outcome(1.0, **cell.facts)))
+        (folder / "outcome.json").write_text(text, "utf-8")
+
+    monkeypatch.setattr(cells, "run_cell", fake)
+    all_cells = placement.cells(StudyConfig(grid=GridConfig(norms=("rms", "none"), placements=("pre", "post"))))
+    assert len(all_cells) == 6  # without a norm there is nothing to place after
+    assert run_cells(all_cells, tmp_path, "0/2") is None
+    found = run_cells(all_cells, tmp_path, "1/2")
+    assert found is not None
+    assert [each.facts for each in found] == [cell.facts for cell in all_cells]
+    assert sorted(ran) == sorted(cell.name for cell in all_cells)
+    run_cells(all_cells, tmp_path, "0/1")
+    assert len(ran) == 6
+
+
+def test_a_run_that_stops_is_an_outcome(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = placement.cells(study(corpus, norms=("rms",)))
+
+    def stop(self: Trainer) -> dict[str, float]:
+        step = self._train_step(next(iter(self.data.steps(0))))
+        with self._log() as log:
+            assert log is not None
+            log.add(1, 0.0, 1.0, {**step, "births": math.nan}, {})
+        raise ValueError("21 steps in a row had nothing finite to learn from, the last was step 20 (births)")
+
+    monkeypatch.setattr(Trainer, "run", stop)
+    found = run_cell(cell, tmp_path)
+    assert found.last_loss == found.der == math.inf
+    assert failures([found, replace(found, last_loss=0.1, first_loss=2.0)], ()) == [True, False]
+
+
+def test_who_fails() -> None:
+    outcomes = [outcome(last, depth=depth) for depth, last in ((6, 0.4), (6, 1.1), (6, 1.3), (24, 1.3), (24, math.inf))]
+    # from 2.0 the best at depth 6 gets to 0.4: half of the way is 1.2; at depth 24 it is 1.65
+    assert failures(outcomes, ("depth",)) == [False, False, True, False, True]
+    assert failures([outcome(2.5), outcome(3.0)], ()) == [True, True]
+
+
+def test_placement_is_judged_at_the_greatest_depth() -> None:
+    outcomes = [
+        outcome(bad if where == "post" and depth == 24 and rate > 1e-3 else 0.5,
+                depth=depth, placement=where, norm=norm, lr=rate, seed=0)
+        for bad in (1.9,) for depth in (6, 24) for where in ("pre", "post")
+        for norm in ("rms", "layer") for rate in (1e-3, 4e-3)
+    ]  # fmt: skip
+    found = values(placement.evidence_of(outcomes))
+    assert found == {
+        "post_diverged": 50.0,
+        "pre_diverged": 0.0,
+        "gradient_ratio_post": pytest.approx(2.0),
+        "gradient_ratio_pre": pytest.approx(2.0),
+    }
+
+
+def test_the_largest_stable_rate_is_that_before_the_first_failure() -> None:
+    limits = {"batch": 8.0, "rms": 2.0, "none": 1.0}
+    outcomes = [
+        outcome(0.5 if rate <= limit else 1.9, norm=norm, lr=rate, seed=seed)
+        for norm, limit in limits.items()
+        for rate in (1.0, 2.0, 4.0, 8.0)
+        for seed in (0, 1)
+    ]
+    found = rates.evidence_of(outcomes)
+    assert values(found) == {"batch_over_none": pytest.approx(8.0), "batch_over_rms": pytest.approx(4.0)}
+    assert any("batch: stable to the end of the range" in note for note in found.notes)
+
+
+def test_starts_set_gamma_and_beta_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    model = Model(ModelConfig(encoder=EncoderConfig(dim=16, num_blocks=1, num_heads=2, norm="layer")))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        start.start_from(model, 3.0, 0.5, seed=1)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    norms = {f"encoder.blocks.0.norms.{i}" for i in range(4)} | {
+        "encoder.final_norm",
+        "encoder.blocks.0.convolution.norm",
+    }
+    assert changed == {f"{norm}.{part}" for norm in norms for part in ("weight", "bias")}
+    assert model.state_dict()["encoder.final_norm.weight"].unique().tolist() == [3.0]
+    assert 0.1 < model.state_dict()["encoder.final_norm.bias"].std() < 1.0
+
+
+def test_a_start_reaches_the_run(corpus: Path, tmp_path: Path) -> None:
+    config = study(corpus, norms=("layer",), scales=(1.0, 30.0), offsets=(0.0, 1.0))
+    usual, large, shifted = (run_cell(cell, tmp_path / cell.name) for cell in start.cells(config))
+    assert len({usual.first_loss, large.first_loss, shifted.first_loss}) == 3
+    found = values(start.evidence_of([usual, large, shifted]))
+    assert found["loss_far"] == pytest.approx(large.last_loss / usual.last_loss)
+    assert found["beta"] == pytest.approx(shifted.last_loss / usual.last_loss)
+
+
+def test_frozen_is_all_but_the_norms_of_the_encoder() -> None:
+    model = Model(ModelConfig(encoder=EncoderConfig(dim=16, num_blocks=1, num_heads=2)))
+    freeze(model)
+    free = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert len(free) == 6
+    assert all("norm" in name and name.startswith("encoder.") for name in free)
+
+
+def test_finetuning_compares_four_arms_from_the_same_weights(corpus: Path, tmp_path: Path) -> None:
+    run = tiny_run(corpus, num_steps=3, eval_every=3, checkpoint_every=3)
+    grid = GridConfig(depths=(1,), seeds=(0,), learning_rates=(1e-3,))
+    config = FinetuneConfig(run.model, run.loss, run.data, run.train, grid, pretrain_steps=2)
+    found = finetuning.finetuning(config, tmp_path)
+    assert found is not None
+    assert values(found).keys() == {"naive_der", "exact_der", "frozen_der"}
+    rows = {row[0]: row for row in found.tables[0].rows}
+    assert rows["none"][1] == "0 %"
+    assert float(rows["exact"][1].removesuffix(" %")) < 0.01 < float(rows["naive"][1].removesuffix(" %"))
+    first = {arm: cells.read_outcome(tmp_path / f"arm={arm},seed=0" / "outcome.json").first_loss for arm in rows}
+    assert first["exact"] == pytest.approx(first["none"], abs=5e-3)  # float16 on the way
+    norms = {
+        load_checkpoint(path).model.config.encoder.norm for path in (tmp_path / "starts").glob("[!n]*.safetensors")
+    }
+    assert norms == {"rms"}
+
+
+def test_gradients_of_matrices_count() -> None:
+    layer = torch.nn.Linear(2, 2)
+    layer.weight.grad, layer.bias.grad = torch.full((2, 2), 3.0), torch.full((2,), 100.0)
+    assert gradient_size(layer) == 6.0
