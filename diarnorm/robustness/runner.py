@@ -7,7 +7,7 @@ come, so that a run goes on where it stopped.
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -92,8 +92,8 @@ def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
 def _without_known(job: Job, store: Store) -> Job:
     """The job for the models of which something is missing."""
     open_ones = [at for at, keys in enumerate(job.keys) if any(key not in store for key in keys)]
-    candidates, keys = (tuple(values[at] for at in open_ones) for values in (job.candidates, job.keys))
-    return Job(job.set_name, job.items, candidates, keys, job.rules, job.seed)
+    candidates, keys = tuple(job.candidates[at] for at in open_ones), tuple(job.keys[at] for at in open_ones)
+    return replace(job, candidates=candidates, keys=keys)
 
 
 def do_job(job: Job) -> list[Record]:

@@ -1,5 +1,7 @@
 """Many recordings at once give what a stream gives for each; probes see what is there and change nothing."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -93,7 +95,8 @@ def test_powers_are_those_of_the_residual_stream() -> None:
 def test_attention_against_products_by_hand() -> None:
     """One chunk, first block: softmax over its own keys, from the block's own projections."""
     encoder, mel = make_encoder(), noise(1, 32, 80)
-    block, chunk, left = encoder.blocks[0], 4, ENCODER.left_context
+    block: Any = encoder.blocks[0]
+    chunk, left = 4, ENCODER.left_context
     with watching(encoder, attention=True) as seen, torch.inference_mode():
         encoder(mel, chunk=chunk)
         x = encoder.entry(mel.reshape(1, 4, -1))
