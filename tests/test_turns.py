@@ -418,8 +418,8 @@ def test_a_turn_has_a_positive_length(edges: tuple[float, float]) -> None:
 
 def test_speech_split_between_a_voice_and_a_newcomer_is_the_voices_where_it_is_undivided() -> None:
     """Below the onset in each slot, above it in both together; a newcomer alone in the room is not there yet."""
-    split = np.tile(np.float32([0.45, 0.4]), (6, 1))
-    known, nobody = np.tile(np.float32([9, 0]), (6, 1)), np.zeros((6, 2), dtype=np.float32)
+    split = np.tile(np.array([0.45, 0.4], dtype=np.float32), (6, 1))
+    known, nobody = np.tile(np.array([9, 0], dtype=np.float32), (6, 1)), np.zeros((6, 2), dtype=np.float32)
     undivided = replace(PLAIN, undivided=True)
     assert in_frames(only_turns(listen(undivided, split, known))) == [(0, 6)]
     assert only_turns(listen(undivided, split, nobody)) == []

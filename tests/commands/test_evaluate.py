@@ -183,7 +183,7 @@ MISTAKES = [
     ([SET, "device=abacus"], "device=abacus cannot be used here"),
     ([SET, "--shrd"], "unknown option --shrd"),
     ([SET, "typo"], "give KEY=VALUE"),
-    (["recipe=smoke"], "recipe=smoke is neither a recipe (long, norm_study, samples) nor a folder with an evaluation.yaml"),
+    (["recipe=smoke"], "recipe=smoke is neither a recipe (long, norm_study, samples) nor a folder"),
     (["merge=nosuch"], "nosuch is no folder: give the one that the jobs wrote to"),
     (["merge=runs", "workers=2"], "merge=FOLDER goes alone"),
 ]
