@@ -131,7 +131,7 @@ def test_variants_of_a_model_stand_in_one_table() -> None:
 
 def test_recipes_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = sorted(path.parent.name for path in recipes_dir().glob("*/evaluation.yaml"))
-    assert names == ["long", "samples"]
+    assert names == ["long", "norm_study", "samples"]
     words = ["evaluate", "recipe=samples", MODEL]
     assert main([*words, "collars_s=[0]"]) == 0
     values = json.loads(Path("runs/samples/collars_s=[0]/evaluation.json").read_text("utf-8"))
