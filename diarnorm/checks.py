@@ -1,6 +1,7 @@
 """Settings out of range or unknown, refused with their key, what was given and what is possible."""
 
 import math
+import re
 from collections.abc import Sequence
 
 
@@ -34,3 +35,17 @@ def check_range(
     fits = (above is None or value > above) and (low is None or value >= low) and (high is None or value <= high)
     if not (math.isfinite(value) and fits):
         raise ValueError(f"{key}={value} is out of range: give a number {' and '.join(bounds)}")
+
+
+def check_one_group(key: str, given: str, example: str, choices: str = "an expression") -> None:
+    """Refuse what is no regular expression with one group.
+
+    Raises:
+        ValueError: with the key, the number of groups and an example.
+    """
+    try:
+        num_groups = re.compile(given).groups
+    except re.error as error:
+        raise ValueError(f"{key}={given} is no regular expression: {error}") from error
+    if num_groups != 1:
+        raise ValueError(f"{key}={given} has {num_groups} groups: give {choices} with one group, such as '{example}'")

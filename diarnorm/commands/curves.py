@@ -1,9 +1,9 @@
 """`diarnorm curves`: training runs side by side, as a table and a picture."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from diarnorm.checks import check_one_group
 from diarnorm.commands.arguments import Parser, checked
 
 EPILOG = """\
@@ -20,7 +20,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--family-by",
         metavar="REGEX",
-        type=checked(str, _check_pattern),
+        type=checked(str, _check_family),
         help="expression whose one group, found in a folder's name, is the family",
     )
     parser.add_argument("--output", metavar="PNG", help="write a picture; needs matplotlib")
@@ -28,13 +28,8 @@ def make_parser() -> Parser:
     return parser
 
 
-def _check_pattern(pattern: str) -> None:
-    try:
-        num_groups = re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
-    if num_groups != 1:
-        raise ValueError(f"{pattern!r} has {num_groups} groups: give one, such as '^norm=([a-z]+),'")
+def _check_family(pattern: str) -> None:
+    check_one_group("--family-by", pattern, "^norm=([a-z]+),")
 
 
 def main(argv: Sequence[str]) -> int:

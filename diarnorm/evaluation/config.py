@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
-from diarnorm.checks import check_range
+from diarnorm.checks import check_one_group, check_range
 from diarnorm.memory import MemoryConfig
 from diarnorm.timebase import chunk_frames
 from diarnorm.turns import TurnConfig, check_max_speakers
@@ -106,25 +106,10 @@ class EvaluateConfig(Changes):
         self._check_groups()
 
     def _check_groups(self) -> None:
-        if self.group_by != SPEAKERS:
-            check_one_group("group_by", self.group_by, "speakers, none, or an expression", "^([a-z]+)_")
-        check_one_group("family_by", self.family_by, "none, or an expression", "^(.+)-[0-9]+$")
-
-
-def check_one_group(key: str, given: str, choices: str, example: str) -> None:
-    """Refuse what is neither `none` nor a regular expression with one group.
-
-    Raises:
-        ValueError: with the key, the number of groups and an example.
-    """
-    if given == NO_GROUPS:
-        return
-    try:
-        num_groups = re.compile(given).groups
-    except re.error as error:
-        raise ValueError(f"{key}={given} is no regular expression: {error}") from error
-    if num_groups != 1:
-        raise ValueError(f"{key}={given} has {num_groups} groups: give {choices} with one group, such as '{example}'")
+        if self.group_by not in (SPEAKERS, NO_GROUPS):
+            check_one_group("group_by", self.group_by, "^([a-z]+)_", "speakers, none, or an expression")
+        if self.family_by != NO_GROUPS:
+            check_one_group("family_by", self.family_by, "^(.+)-[0-9]+$", "none, or an expression")
 
 
 def given_values(changes: Any) -> dict[str, Any]:

@@ -77,8 +77,8 @@ def test_the_command_prints_a_table_and_draws(tmp_path: Path, capsys: pytest.Cap
         ([], "the following arguments are required: RUN"),
         (["nosuch"], "nosuch holds no log.csv: give folders of training runs"),
         (["empty"], "holds no step of a training run"),
-        (["empty", "--family-by", "a"], "'a' has 0 groups: give one, such as"),
-        (["empty", "--family-by", "(a"], "'(a' is no regular expression"),
+        (["empty", "--family-by", "a"], "--family-by=a has 0 groups: give an expression with one group"),
+        (["empty", "--family-by", "(a"], "--family-by=(a is no regular expression"),
     ],
 )
 def test_a_mistake_is_one_sentence(
