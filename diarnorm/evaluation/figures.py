@@ -15,6 +15,8 @@ from diarnorm.evaluation.tables import collar_in_words, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+"""For lines and models, in any figure."""
 PARTS = {"miss": "#0072B2", "false_alarm": "#56B4E9", "confusion": "#E69F00"}
 """Parts of the DER with their colours, from left to right."""
 INK, PALE = "#222222", "#DDDDDD"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diarnorm.evaluation.figures import INK, PALE
+from diarnorm.evaluation.figures import COLOURS, INK, PALE
 from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.study import Study
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of norms, in the order in which the models have them."""
 MARKS = (("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."))
 """Of front ends."""
 BETTER, WORSE = (0x2C, 0x7B, 0xB6), (0xE6, 0x6A, 0x00)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
+from diarnorm.evaluation.figures import COLOURS
 from diarnorm.evaluation.scores import markdown_table
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 LOG, SHARE = "log.csv", 0.1
 LOSS_NAMES = ("births", "outputs")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-"""Okabe and Ito (2008)."""
 LOSS_TICKS, GRADIENT_TICKS = (0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3), (0.5, 1, 2, 5, 10, 20, 50, 100)
 NEEDED = ("step", "hours", "audio_s_per_s", "grad_norm", "der")
 
