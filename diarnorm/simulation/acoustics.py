@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from diarnorm.simulation.conversation import A_LAW, MU_LAW, NUM_KNOTS, NUM_TAPS, WHITE_SAMPLES, Channel, Rooms, aside
 from diarnorm.simulation.rooms import load_rooms
 from diarnorm.timebase import SAMPLE_RATE, samples_to_seconds, seconds_to_samples
 
-MEASURED, DRIFT, CODEC = 3, 4, 5
+MEASURED, DRIFT, CODEC, HUM = 3, 4, 5, 6
 """Which generator each addition has; see `conversation.aside`."""
 DRIFT_STEP_S = 0.1
 """A drifting gain moves this often."""
@@ -39,7 +39,7 @@ class ChannelConfig:
     """Microphone and what follows. Ranges are uniform; every `.._probability` is per conversation.
 
     `level_db` is the level of active speech in dBFS, before swings: steps of the gain, and its drift up and down
-    (a sine of `drift_db` each way).
+    (a sine of `drift_db` each way). Some hums come and go, every `hum_switch_s` on average.
     """
 
     level_db: tuple[float, float] = (-50.0, -14.0)
@@ -50,6 +50,8 @@ class ChannelConfig:
     high_pass_hz: float = 300.0
     hum_probability: float = 0.1
     hum_snr_db: tuple[float, float] = (15.0, 40.0)
+    hum_switch_probability: float = 0.0
+    hum_switch_s: tuple[float, float] = (2.0, 15.0)
     swing_probability: float = 0.15
     swing_db: tuple[float, float] = (6.0, 20.0)
     swing_interval_s: tuple[float, float] = (1.0, 8.0)
@@ -129,6 +131,7 @@ def draw_channel(config: ChannelConfig, rng: np.random.Generator, num_samples: i
     hum_hz = (50, 60)[int(rng.integers(2))]
     dc = 10 ** rng.uniform(*config.dc_log10) * (1 if rng.random() < 0.5 else -1)
     clip_db = rng.uniform(*config.clipping_above_level_db)
+    switching, switches = _draw_hum_switches(config, rng, num_samples)
     swing_samples, swing_db = _draw_swings(config, rng, num_samples)
     eq_db = _curves(rng, config.eq_db, 1)[0]
     level_db = rng.uniform(*config.level_db)
@@ -138,7 +141,8 @@ def draw_channel(config: ChannelConfig, rng: np.random.Generator, num_samples: i
         eq_db=eq_db.astype(np.float32),
         band_hz=band_hz.astype(np.float32),
         hum_hz=np.array(hum_hz),
-        hum_gain=(hum * (draws[2] < config.hum_probability)).astype(np.float32),
+        hum_gain=(hum * (switching or draws[2] < config.hum_probability)).astype(np.float32),
+        hum_switches=switches,
         level_db=np.array(level_db, dtype=np.float32),
         swing_samples=swing_samples,
         swing_db=swing_db.astype(np.float32),
@@ -146,6 +150,22 @@ def draw_channel(config: ChannelConfig, rng: np.random.Generator, num_samples: i
         clip_above_rms_db=np.array(clip_db if draws[4] < config.clipping_probability else np.inf, dtype=np.float32),
         companding=np.array(_draw_companding(config, rng, draws[5])),
     )
+
+
+def _draw_hum_switches(
+    config: ChannelConfig, rng: np.random.Generator, num_samples: int
+) -> tuple[bool, Int64[np.ndarray, " switches"]]:
+    """Whether there is a hum that comes and goes, and when; every other one begins in silence."""
+    none = np.zeros(0, dtype=np.int64)
+    if config.hum_switch_probability == 0:
+        return False, none
+    rng = aside(rng, HUM)
+    if rng.random() >= config.hum_switch_probability:
+        return False, none
+    interval_s = rng.uniform(*config.hum_switch_s)
+    num_switches = int(rng.poisson(samples_to_seconds(num_samples) / interval_s))
+    switches = np.unique(rng.integers(1, num_samples, num_switches))
+    return True, switches if rng.random() < 0.5 else np.concatenate([[0], switches])
 
 
 def _draw_companding(config: ChannelConfig, rng: np.random.Generator, drawn: float) -> int:

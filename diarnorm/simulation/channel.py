@@ -3,6 +3,8 @@
 All of it is a function of the position in the conversation, so a long one can be done in parts.
 """
 
+from itertools import zip_longest
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -24,7 +26,11 @@ def add_hum(samples: Float[Tensor, " samples"], channel: Channel, first: int = 0
     harmonics = np.arange(1, len(channel.hum_gain) + 1)
     phase = 2 * np.pi * int(channel.hum_hz) / SAMPLE_RATE * (first + np.arange(period))[:, None] * harmonics
     cycle = torch.from_numpy(np.sin(phase) @ channel.hum_gain).to(samples)
-    samples += cycle.repeat(-(-len(samples) // period))[: len(samples)]
+    hum = cycle.repeat(-(-len(samples) // period))[: len(samples)]
+    edges = np.clip(channel.hum_switches - first, 0, len(samples))
+    for off, on in zip_longest(edges[::2], edges[1::2], fillvalue=len(samples)):
+        hum[off:on] = 0
+    samples += hum
 
 
 def apply_channel(samples: Float[Tensor, " samples"], channel: Channel, level: Tensor, first: int = 0) -> None:

@@ -85,12 +85,16 @@ class Rooms(NamedTuple):
 
 
 class Channel(NamedTuple):
-    """The sum of all tracks goes through: filter, hum, level, swings, DC, clipping, companding, in this order."""
+    """The sum of all tracks goes through: filter, hum, level, swings, DC, clipping, companding, in this order.
+
+    The hum is there from the start, and goes off or on again at each of `hum_switches` (samples, ascending).
+    """
 
     eq_db: Float32[np.ndarray, " knots"]
     band_hz: Float32[np.ndarray, " 2"]
     hum_hz: Int64[np.ndarray, ""]
     hum_gain: Float32[np.ndarray, " 5"]
+    hum_switches: Int64[np.ndarray, " switches"]
     level_db: Float32[np.ndarray, ""]
     swing_samples: Int64[np.ndarray, " swings"]
     swing_db: Float32[np.ndarray, " swings"]

@@ -117,7 +117,7 @@ def test_additions_that_are_not_drawn_leave_the_plan_as_it_was() -> None:
     config = SimulatorConfig(
         same_person=("s0/s1", "nobody/s2"),
         noise=NoiseConfig(background_probability=1e-12),
-        channel=ChannelConfig(drift_probability=1e-12, a_law_probability=1e-12),
+        channel=ChannelConfig(drift_probability=1e-12, a_law_probability=1e-12, hum_switch_probability=1e-12),
         turns=TurnTakingConfig(silences=(Silence(1000.0, 5.0),)),
     )
     pairs = 0

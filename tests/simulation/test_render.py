@@ -10,6 +10,7 @@ import torch
 
 from diarnorm.audio.pcm import ALAW
 from diarnorm.simulation.acoustics import ChannelConfig, RoomConfig
+from diarnorm.simulation.channel import add_hum
 from diarnorm.simulation.conversation import A_LAW, MU_LAW, Plan
 from diarnorm.simulation.filters import channel_filters, track_filters
 from diarnorm.simulation.noises import NoiseConfig
@@ -206,6 +207,33 @@ def test_hum_is_at_the_mains_frequency(speech: Speech, hum_hz: int) -> None:
     samples = render([channel_of(plan, hum_gain=gain, hum_hz=np.array(hum_hz))], speech).samples[0].numpy()
     spectrum = np.abs(np.fft.rfft(samples))
     assert spectrum.argmax() * 16_000 / len(samples) == pytest.approx(hum_hz, abs=0.1)
+
+
+@pytest.mark.parametrize("switches", [[20_000, 50_000, 70_000], [0, 30_000], [10], []])
+def test_a_hum_comes_and_goes(speech: Speech, switches: list[int]) -> None:
+    gain, times = np.array([0.5, 0, 0, 0.1, 0], np.float32), np.array(switches, np.int64)
+    plan = channel_of(plans_of(speech, CLEAN, 1)[0], hum_gain=gain, hum_hz=np.array(60), hum_switches=times)
+    hum, steady = torch.zeros(80_000), torch.zeros(80_000)
+    add_hum(steady, channel_of(plan, hum_switches=times[:0]).channel)
+    for first in range(0, 80_000, 16_000):  # in parts, as long conversations are made
+        add_hum(hum[first : first + 16_000], plan.channel, first)
+    silent = torch.from_numpy(np.searchsorted(times, np.arange(80_000), side="right") % 2 == 1)
+    torch.testing.assert_close(hum, torch.where(silent, 0, steady), rtol=0, atol=1e-6)
+
+
+def test_some_hums_come_and_go(speech: Speech) -> None:
+    switching = dataclasses.replace(
+        PLAIN_CHANNEL, hum_switch_probability=0.5, hum_switch_s=(2.0, 2.0), hum_snr_db=(0.0, 0.0)
+    )
+    config = dataclasses.replace(CLEAN, channel=switching)
+    channels = [plan_conversation(speech, config, seed, duration_s=20.0).channel for seed in range(40)]
+    switched = [channel for channel in channels if channel.hum_gain.any()]
+    assert 10 <= len(switched) <= 30
+    assert all((np.diff(channel.hum_switches) > 0).all() for channel in switched)
+    late = [channel.hum_switches[0] == 0 for channel in switched if len(channel.hum_switches)]
+    assert 0.2 < np.mean(late) < 0.8
+    assert 8 < np.mean([len(channel.hum_switches) for channel in switched]) < 13
+    assert not any(len(channel.hum_switches) for channel in channels if not channel.hum_gain.any())
 
 
 def test_active_level_counts_speech_only() -> None:
