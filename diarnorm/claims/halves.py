@@ -25,72 +25,72 @@ QUIET = 0.01
 Norm = Callable[[Tensor, float], Tensor]
 
 
+Way = tuple[str, str, float]
+"""A dtype, where sums run, and eps."""
+WIDE, NARROW = "sums in float32", "sums in the dtype"
+
+
 @torch.no_grad()
 def half_precision(seed: int = 0) -> Evidence:
     """Every dtype, accumulation, eps and size of the input."""
     unit = _bounded_rows(seed)
-    ways: dict[str, Norm] = {"sums in float32": _wide, "sums in the dtype": _narrow}
     errors = {
         (dtype, way, eps): [_error(norm, size * unit, DTYPES[dtype], eps) for size in SIZES]
         for dtype in DTYPES
-        for way, norm in ways.items()
+        for way, norm in {WIDE: _wide, NARROW: _narrow}.items()
         for eps in EPSILONS
     }
-    wide = [_wrong(errors[dtype, "sums in float32", 1e-5]) for dtype in DTYPES]
     gains = {eps: _zero_gain(eps) for eps in EPSILONS}
-    loss_db = {eps: 10 * math.log10(1 + eps / QUIET**2) for eps in EPSILONS}
-    measured_db = {eps: _level_loss_db(QUIET * unit, eps) for eps in EPSILONS}
-    if any(abs(measured_db[eps] - loss_db[eps]) > 0.1 for eps in EPSILONS):
-        raise RuntimeError(f"levels lost to eps are {measured_db} dB, by formula {loss_db}")
-    rows = [
-        (dtype, way, f"{eps:g}", f"{100 * _wrong(found):.0f} %", number(max(found)))
-        for (dtype, way, eps), found in errors.items()
-    ]
-    eps_rows = [(f"{eps:g}", f"{measured_db[eps]:.2f}", number(gains[eps])) for eps in EPSILONS]
-    curves = [
-        ("sums in float32", 1e-5, "float32 sums, eps 1e-5"),
-        ("sums in the dtype", 1e-5, "float16 sums, eps 1e-5"),
-        ("sums in the dtype", 1e-4, "float16 sums, eps 1e-4"),
-    ]
+    lost_db = _levels_lost_db(unit)
     return Evidence(
         "half_precision",
         (
-            exactly("wide_wrong", 100 * max(wide)),
-            exactly("narrow_repaired", 100 * _wrong(errors["float16", "sums in the dtype", 1e-4])),
-            exactly("loss_db", measured_db[1e-4]),
+            exactly("wide_wrong", 100 * max(_wrong(errors[dtype, WIDE, 1e-5]) for dtype in DTYPES)),
+            exactly("narrow_repaired", 100 * _wrong(errors["float16", NARROW, 1e-4])),
+            exactly("loss_db", lost_db[1e-4]),
             exactly("gradient_not_finite", 100.0 * (not math.isfinite(gains[1e-5]))),
         ),
-        (
-            Table(
-                "Results off by more than 2 %, of 12 sizes from 1e-5 to 6e4",
-                ("dtype", "arithmetic", "eps", "wrong", "largest error"),
-                tuple(rows),
-            ),
-            Table(
-                "What eps costs",
-                ("eps", "dB lost at -40 dB", "gain of the gradient on a silent row, float16"),
-                tuple(eps_rows),
-            ),
-        ),
-        (
-            Plot(
-                "Error of RMSNorm in float16",
-                "RMS of the row",
-                "relative error (1: lost)",
-                tuple(
-                    Series(label, SIZES, tuple(min(max(e, 1e-5), 10.0) for e in errors["float16", way, eps]))
-                    for way, eps, label in curves
-                ),
-                log_x=True,
-                log_y=True,
-                lines=(WRONG,),
-            ),
-        ),
+        (_table_of_errors(errors), _table_of_eps(lost_db, gains)),
+        (_plot(errors),),
         (
             "The reference is float64 on the rounded input, with the same eps. With sums in float16 squares overflow "
             "from 256 on, and rows become 0, whatever eps; below 2e-4 they underflow, and eps takes over.",
         ),
     )
+
+
+def _table_of_errors(errors: dict[Way, list[float]]) -> Table:
+    return Table(
+        "Results off by more than 2 %, of 12 sizes from 1e-5 to 6e4",
+        ("dtype", "arithmetic", "eps", "wrong", "largest error"),
+        tuple(
+            (dtype, way, f"{eps:g}", f"{100 * _wrong(found):.0f} %", number(max(found)))
+            for (dtype, way, eps), found in errors.items()
+        ),
+    )
+
+
+def _table_of_eps(lost_db: dict[float, float], gains: dict[float, float]) -> Table:
+    return Table(
+        "What eps costs",
+        ("eps", "dB lost at -40 dB", "gain of the gradient on a silent row, float16"),
+        tuple((f"{eps:g}", f"{lost_db[eps]:.2f}", number(gains[eps])) for eps in EPSILONS),
+    )
+
+
+def _plot(errors: dict[Way, list[float]]) -> Plot:
+    """Three ways in float16, errors kept within what the axis shows."""
+    ways = {
+        "float32 sums, eps 1e-5": (WIDE, 1e-5),
+        "float16 sums, eps 1e-5": (NARROW, 1e-5),
+        "float16 sums, eps 1e-4": (NARROW, 1e-4),
+    }
+    curves = tuple(
+        Series(name, SIZES, tuple(min(max(error, 1e-5), 10.0) for error in errors["float16", way, eps]))
+        for name, (way, eps) in ways.items()
+    )
+    title, x, y = "Error of RMSNorm in float16", "RMS of the row", "relative error (1: lost)"
+    return Plot(title, x, y, curves, log_x=True, log_y=True, lines=(WRONG,))
 
 
 def _bounded_rows(seed: int) -> Tensor:
@@ -117,6 +117,15 @@ def _error(norm: Norm, x: Tensor, dtype: torch.dtype, eps: float) -> float:
 
 def _wrong(errors: list[float]) -> float:
     return sum(error > WRONG for error in errors) / len(errors)
+
+
+def _levels_lost_db(unit: Tensor) -> dict[float, float]:
+    """What every eps takes from a quiet row, as measured, which the formula must confirm."""
+    measured_db = {eps: _level_loss_db(QUIET * unit, eps) for eps in EPSILONS}
+    by_formula_db = {eps: 10 * math.log10(1 + eps / QUIET**2) for eps in EPSILONS}
+    if any(abs(measured_db[eps] - by_formula_db[eps]) > 0.1 for eps in EPSILONS):
+        raise RuntimeError(f"levels lost to eps are {measured_db} dB, by formula {by_formula_db}")
+    return measured_db
 
 
 def _level_loss_db(x: Tensor, eps: float) -> float:

@@ -9,7 +9,7 @@ from diarnorm.simulation.conversation import A_LAW, MU_LAW, NUM_KNOTS, NUM_TAPS,
 from diarnorm.simulation.rooms import load_rooms
 from diarnorm.timebase import SAMPLE_RATE, samples_to_seconds, seconds_to_samples
 
-MEASURED, DRIFT, CODEC, HUM = 3, 4, 5, 6
+MEASURED, DRIFT, CODEC, HUM = 3, 4, 5, 7
 """Which generator each addition has; see `conversation.aside`."""
 DRIFT_STEP_S = 0.1
 """A drifting gain moves this often."""

@@ -5,12 +5,13 @@ A plan is the same on any machine and for any model under study, so that compari
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from diarnorm.simulation.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
-from diarnorm.simulation.conversation import Plan, aside, close_gaps, collect_pieces
+from diarnorm.simulation.conversation import Piece, Plan, aside, close_gaps, collect_pieces
 from diarnorm.simulation.noises import NoiseConfig, draw_noises
 from diarnorm.simulation.speech import Speech
 from diarnorm.simulation.turntaking import TurnTaking, TurnTakingConfig
@@ -80,45 +81,81 @@ def plan_conversation(
     num_samples = frames_to_samples(samples_to_frames(seconds_to_samples(duration_s)))
     if num_samples <= 0:
         raise ValueError(f"duration_s is {duration_s}; a conversation needs at least one frame of 0.08 s")
-    if num_speakers is None:
-        probabilities = np.array(config.speaker_probabilities)
-        num_speakers = 1 + int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
     person = persons(speech, config.same_person)
-    speaker = _draw_speakers(speech, config, rng, num_speakers, person)
-    factor = _draw_factors(speech, config, rng, num_speakers)
-    level_db = _draw_levels(config, rng, num_speakers)
-    turns = TurnTaking(speech, config.turns, rng, num_samples, speaker=speaker, factor=factor, level_db=level_db)
-    turns.take_turns()
-    segments = close_gaps(turns.runs, num_samples, config.close_gap_s, config.pad_s)
-    heard = _by_first_activity(segments)
-    slots = np.full(num_speakers, -1)
-    slots[heard] = np.arange(len(heard))
-    segments[:, 0] = slots[segments[:, 0]]
-    speech_gain = _speech_gain(segments, level_db[heard])
-    spoken = [piece._replace(row=int(slots[piece.row])) for piece in turns.pieces if slots[piece.row] >= 0]
+    cast = _draw_cast(speech, config, rng, num_speakers, person)
+    talk = _take_turns(speech, config, rng, num_samples, cast)
+    speaker, factor = cast.speaker[talk.heard], cast.factor[talk.heard]
+    speech_gain = _speech_gain(talk.segments, cast.level_db[talk.heard])
     noises = draw_noises(
         config.noise,
         rng,
         num_samples,
         speech=speech,
         clips=clips,
-        present=np.isin(person, person[speaker]),
+        present=np.isin(person, person[cast.speaker]),
         speech_gain=speech_gain,
-        first_row=len(heard),
+        first_row=len(speaker),
     )
     return Plan(
         num_samples=num_samples,
-        speaker=speaker[heard],
-        factor=factor[heard],
-        speaker_class=speaker[heard] * speech.num_factors + factor[heard],
-        segments=segments,
-        pieces=collect_pieces([*spoken, *(piece for noise in noises for piece in noise.pieces)], num_samples),
-        rooms=draw_rooms(config.rooms, rng, len(heard), [noise.eq_db for noise in noises]),
+        speaker=speaker,
+        factor=factor,
+        speaker_class=speaker * speech.num_factors + factor,
+        segments=talk.segments,
+        pieces=collect_pieces([*talk.pieces, *(piece for noise in noises for piece in noise.pieces)], num_samples),
+        rooms=draw_rooms(config.rooms, rng, len(speaker), [noise.eq_db for noise in noises]),
         channel=draw_channel(config.channel, rng, num_samples, speech_gain=speech_gain),
         num_factors=speech.num_factors,
-        names=tuple(speech.voice_name(s, f) for s, f in zip(speaker[heard], factor[heard], strict=True)),
+        names=tuple(speech.voice_name(s, f) for s, f in zip(speaker, factor, strict=True)),
         room_places=config.rooms.measured,
     )
+
+
+class _Cast(NamedTuple):
+    """Who may speak: speakers, their speeds and levels."""
+
+    speaker: Int64[np.ndarray, " cast"]
+    factor: Int64[np.ndarray, " cast"]
+    level_db: Float64[np.ndarray, " cast"]
+
+
+class _Talk(NamedTuple):
+    """What they say: those of the cast who are heard, by their first activity, their segments and pieces."""
+
+    heard: Int64[np.ndarray, " heard"]
+    segments: Int64[np.ndarray, "segments 3"]
+    pieces: list[Piece]
+
+
+def _draw_cast(
+    speech: Speech,
+    config: SimulatorConfig,
+    rng: np.random.Generator,
+    num_speakers: int | None,
+    person: Int64[np.ndarray, " all_speakers"],
+) -> _Cast:
+    if num_speakers is None:
+        probabilities = np.array(config.speaker_probabilities)
+        num_speakers = 1 + int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
+    return _Cast(
+        _draw_speakers(speech, config, rng, num_speakers, person),
+        _draw_factors(speech, config, rng, num_speakers),
+        _draw_levels(config, rng, num_speakers),
+    )
+
+
+def _take_turns(
+    speech: Speech, config: SimulatorConfig, rng: np.random.Generator, num_samples: int, cast: _Cast
+) -> _Talk:
+    turns = TurnTaking(speech, config.turns, rng, num_samples, **cast._asdict())
+    turns.take_turns()
+    segments = close_gaps(turns.runs, num_samples, config.close_gap_s, config.pad_s)
+    heard = _by_first_activity(segments)
+    slots = np.full(len(cast.speaker), -1)
+    slots[heard] = np.arange(len(heard))
+    segments[:, 0] = slots[segments[:, 0]]
+    pieces = [piece._replace(row=int(slots[piece.row])) for piece in turns.pieces if slots[piece.row] >= 0]
+    return _Talk(heard, segments, pieces)
 
 
 def persons(speech: Speech, same_person: Sequence[str] = ()) -> Int64[np.ndarray, " speakers"]:
