@@ -21,7 +21,8 @@ USAGE = """usage: diarnorm evaluate models=[NAME|PATH|FOLDER,...] sets.NAME=FOLD
        diarnorm evaluate merge=FOLDER
 
 Runs models on sets of recordings and compares them: DER with its parts, the DER of the merged output, JER, speakers
-miscounted, speed, with intervals and paired differences, as Markdown, CSV, JSON and a picture.
+miscounted, speed, with intervals and paired differences, and where the errors come from, as Markdown, CSV, JSON and
+pictures.
   diarnorm evaluate sets.mine=FOLDER
   diarnorm evaluate models=[rms,path.safetensors] sets.real=real/ sets.sim=simulated/ workers=4
   diarnorm evaluate sets.mine=FOLDER chunk_ms=480 turns.min_off_frames=6 memory.birth=0.5
@@ -87,13 +88,13 @@ def evaluate_job(config: Any) -> dict[str, float]:
 
 
 def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> dict[str, float]:
-    """Merge shards, print the table of what is pooled, write all tables and the picture; the DERs, by set and model.
+    """Merge shards, print the table of what is pooled, write all tables and pictures; the DERs, by set and model.
 
     Raises:
         ValueError: shards that are missing or do not belong together; with `strict`, a missing hypothesis.
     """
     from diarnorm.evaluation.comparison import compare
-    from diarnorm.evaluation.figures import draw
+    from diarnorm.evaluation.figures import draw, draw_causes
     from diarnorm.evaluation.results import merge
     from diarnorm.evaluation.rows import POOLED
     from diarnorm.evaluation.tables import notes_of, pooled_table, write_tables
@@ -101,8 +102,9 @@ def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> 
     comparison = compare(merge(shards))
     paths = write_tables(comparison, folder)
     try:
-        draw(comparison, folder / "evaluation.png")
-        paths.append(folder / "evaluation.png")
+        for picture, name in ((draw, "evaluation.png"), (draw_causes, "causes.png")):
+            picture(comparison, folder / name)
+            paths.append(folder / name)
     except ValueError as error:
         print(f"diarnorm evaluate: {error}", file=sys.stderr)
     for note in notes_of(comparison):

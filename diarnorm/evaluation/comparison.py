@@ -39,6 +39,15 @@ class Comparison:
         """Rows of one kind, of one collar (each side) where it is given."""
         return [row for row in self.rows if row.kind == kind and collar_s in (None, row.collar_each_side_s)]
 
+    def with_groups(self, collar_s: float) -> list[Row]:
+        """Every model on every set, and after each its groups, with one collar (each side)."""
+        groups = self.of_kind(GROUP, collar_s)
+        return [
+            row
+            for pooled in self.of_kind(POOLED, collar_s)
+            for row in (pooled, *(g for g in groups if (g.set_name, g.model) == (pooled.set_name, pooled.model)))
+        ]
+
     @property
     def collars_s(self) -> list[float]:
         """Collars on each side, the headline's first."""

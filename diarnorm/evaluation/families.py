@@ -27,7 +27,7 @@ from diarnorm.evaluation.scores import Components, bootstrap_interval
 
 MEANS = ("miss", "false_alarm", "confusion", "merged_der", "mean_der", "jer", "count_error", "rtf")
 TOTALS = ("label_switches_per_hour", "num_recognised", "num_returned", "scored_s", "speech_s", "miss_s")
-TOTALS += ("false_alarm_s", "confusion_s", "merged_error_s", "duration_s")
+TOTALS += ("false_alarm_s", "confusion_s", "merged_error_s", "duration_s", "causes")
 """Figures of a family's row that are means over its members, and those that it has not."""
 
 

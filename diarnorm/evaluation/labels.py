@@ -10,11 +10,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from diarnorm.evaluation.sums import Additive
 from diarnorm.turns import Turn, merge_turns
 
 
 @dataclass(frozen=True)
-class LabelScore:
+class LabelScore(Additive):
     """How steady the labels of a long recording are; the values add up over recordings."""
 
     duration_s: float = 0.0
@@ -24,14 +25,6 @@ class LabelScore:
     """Speakers heard both before and after a long pause, added up over the pauses."""
     num_recognised: int = 0
     """Those of them who had the same label before and after, and it was theirs alone."""
-
-    def __add__(self, other: "LabelScore") -> "LabelScore":
-        return LabelScore(
-            self.duration_s + other.duration_s,
-            self.num_switches + other.num_switches,
-            self.num_returned + other.num_returned,
-            self.num_recognised + other.num_recognised,
-        )
 
     @property
     def switches_per_hour(self) -> float | None:

@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.config import EvaluateConfig
 from diarnorm.evaluation.hypotheses import Candidate, Settings, replacing
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.recordings import RecordingSet
 from diarnorm.evaluation.scores import Components, FileScore
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "results"
-COMPONENTS = ("errors", "merged", "grid")
+PARTS = {"errors": Components, "merged": Components, "grid": Components, "causes": Causes}
+"""Fields of a score that are dataclasses."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Result:
     def from_plain(cls, values: Mapping[str, Any]) -> "Result":
         """The result that `asdict` and JSON turned into plain values."""
         scores = tuple(
-            FileScore(**{**score, **{name: Components(**score[name]) for name in COMPONENTS}})
+            FileScore(**{**score, **{name: part(**score[name]) for name, part in PARTS.items()}})
             for score in values["scores"]
         )
         labels = None if values["labels"] is None else LabelScore(**values["labels"])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Result, Shard
 from diarnorm.evaluation.scores import Components, FileScore, ScoreResult, bootstrap_difference, bootstrap_interval
@@ -10,17 +11,6 @@ from diarnorm.evaluation.scores import Components, FileScore, ScoreResult, boots
 POOLED, GROUP, RECORDING, DIFFERENCE = "pooled", "group", "recording", "difference"
 FAMILY, FAMILY_DIFFERENCE = "family", "family_difference"
 """Kinds of rows."""
-TOTALS = (
-    "label_switches_per_hour",
-    "num_recognised",
-    "num_returned",
-    "scored_s",
-    "speech_s",
-    "miss_s",
-    "false_alarm_s",
-)
-TOTALS += ("confusion_s", "merged_error_s", "duration_s")
-"""Figures of a row that a family has not, beside means."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +61,14 @@ class Row:
     confusion_s: float | None = None
     merged_error_s: float | None = None
     duration_s: float | None = None
+    causes: Causes | None = None
+    """Where the errors come from."""
+
+    def cause(self, name: str) -> float | None:
+        """A field of `causes` as a share of the reference's speech."""
+        if self.causes is None or self.speech_s is None:
+            return None
+        return Components(speech_s=self.speech_s).rate(getattr(self.causes, name))
 
 
 def make_row(
@@ -122,6 +120,7 @@ def make_row(
         confusion_s=pooled.confusion_s,
         merged_error_s=scored.merged.error_s,
         duration_s=_total_s(results),
+        causes=scored.causes,
     )
 
 

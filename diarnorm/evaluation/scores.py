@@ -14,26 +14,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from diarnorm.evaluation.causes import Causes
+from diarnorm.evaluation.sums import Additive
+
 TABLE_HEAD = ["recording", "scored s", "speech s", "miss s", "false alarm s", "confusion s"]
 TABLE_HEAD += ["DER %", "merged DER %", "JER %", "speakers (reference)"]
 
 
 @dataclass(frozen=True)
-class Components:
+class Components(Additive):
     """What DER is made of, in seconds of speaker time; they add up over recordings."""
 
     miss_s: float = 0.0
     false_alarm_s: float = 0.0
     confusion_s: float = 0.0
     speech_s: float = 0.0
-
-    def __add__(self, other: "Components") -> "Components":
-        return Components(
-            self.miss_s + other.miss_s,
-            self.false_alarm_s + other.false_alarm_s,
-            self.confusion_s + other.confusion_s,
-            self.speech_s + other.speech_s,
-        )
 
     @property
     def error_s(self) -> float:
@@ -68,6 +63,8 @@ class FileScore:
     num_hypothesis_speakers: int
     scored_s: float
     """Time that was scored: the region less collars and, if they are skipped, overlaps."""
+    causes: Causes
+    """Where the errors come from."""
 
     @property
     def jer(self) -> float | None:
@@ -117,6 +114,11 @@ class ScoreResult:
         return sum((file.grid for file in self.files), Components())
 
     @property
+    def causes(self) -> Causes:
+        """Sums over recordings of where their errors come from."""
+        return sum((file.causes for file in self.files), Causes())
+
+    @property
     def mean_der(self) -> float | None:
         """Mean of the recordings' own DERs, where defined; each recording weighs the same."""
         return _mean(file.errors.der for file in self.files)
@@ -141,6 +143,7 @@ class ScoreResult:
             "region": self.region,
             "num_files": len(self.files),
             "pooled": {**asdict(self.pooled), "der": self.pooled.der, "jer": self.jer},
+            "causes": asdict(self.causes),
             "der_interval_95": None if interval is None else list(interval),
             "mean_der": self.mean_der,
             "merged_der": self.merged.der,

@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diarnorm.evaluation.causes import find_causes
 from diarnorm.evaluation.scores import Components, FileScore, ScoreResult
 from diarnorm.rttm import legal_name, read_rttm, read_uem
 from diarnorm.timebase import frames_to_seconds, seconds_to_frames
@@ -104,6 +105,8 @@ def score_recording(
     uem = Timeline([Segment(start, end) for start, end in region]).support()
     metric = DiarizationErrorRate(collar=2 * collar_s, skip_overlap=skip_overlap)
     truth, found = _annotation(ref), _annotation(hyp)
+    scored = metric.extrude(uem, truth, collar=2 * collar_s, skip_overlap=skip_overlap)
+    speaker_of = {str(label): str(name) for label, name in metric.optimal_mapping(truth, found, scored).items()}
 
     def components(turns: "Annotation") -> Components:
         detail = metric.compute_components(truth, turns, uem=uem)
@@ -117,7 +120,8 @@ def score_recording(
         jaccard_errors=JaccardErrorRate().compute_components(truth, found, uem=uem)["speaker error"],
         num_reference_speakers=_num_speakers(truth, uem),
         num_hypothesis_speakers=_num_speakers(found, uem),
-        scored_s=float(metric.extrude(uem, truth, collar=2 * collar_s, skip_overlap=skip_overlap).duration()),
+        scored_s=float(scored.duration()),
+        causes=find_causes(ref, hyp, [(span.start, span.end) for span in scored], speaker_of),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from diarnorm.evaluation.causes import EDGE_S, PARTS, Causes
 from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.config import NO_GROUPS, SPEAKERS
 from diarnorm.evaluation.hypotheses import replacing
@@ -80,6 +81,17 @@ def _members_interval(row: Row, *, sign: bool = False) -> str:
     return f"{percent(row.members_low, sign=sign)} to {percent(row.members_high, sign=sign)}"
 
 
+CAUSES: list[Column] = [
+    (f"{kind.replace('_', ' ')}: {words}", lambda row, name=name: percent(row.cause(name)))
+    for kind, parts in PARTS.items()
+    for name, words in parts.items()
+]
+WHAT_CAUSES_ARE = f"""
+Overlap: two or more speak. Never found: no label is given to the speaker. Late: before the speaker's label is right
+for the first time. Edge: within {EDGE_S:g} s of where speech begins or ends. Speech: more labels than people speak.
+What fits several causes counts for the first; those of miss, false alarm and confusion add up to it."""
+
+
 FAMILIES: list[Column] = [
     ("set", lambda row: row.set_name),
     ("models", lambda row: f"{row.model} ({row.num_members})"),
@@ -130,6 +142,9 @@ def report(comparison: Comparison) -> str:
     columns = [*WHO, (what, lambda row: row.group or ""), NUMBER, *RATES, *COUNTS]
     if group_by != NO_GROUPS:
         parts += _section(f"By {what}, {collar_in_words(first)}", columns, comparison.of_kind(GROUP, first))
+    columns = [*WHO, (what, lambda row: row.group or "all"), *CAUSES]
+    title = f"Where the errors come from, {collar_in_words(first)}, in % of the reference's speech"
+    parts += [*_section(title, columns, comparison.with_groups(first)), *WHAT_CAUSES_ARE.splitlines()]
     steady = [row for row in comparison.of_kind(POOLED, first) if row.num_long]
     minutes = heading.settings["long_s"] / 60, heading.settings["pause_s"] / 60
     title = f"Labels in recordings of {minutes[0]:g} min or more; silence of {minutes[1]:g} min or more"
@@ -229,7 +244,10 @@ def _write_csv(comparison: Comparison, file: Any) -> None:
         name: {"chunk_ms": changes["chunk_ms"]} | {part: _pairs(changes[part], " ") for part in ("turns", "memory")}
         for name, changes in ((name, each["changes"]) for name, each in comparison.shard.heading.models.items())
     }
-    names = [*(field.name for field in fields(Row)), "chunk_ms", "turns", "memory"]
-    writer = csv.DictWriter(file, names, lineterminator="\n")
+    names = [each.name for each in (*fields(Row), *fields(Causes)) if each.name != "causes"]
+    writer = csv.DictWriter(file, [*names, "chunk_ms", "turns", "memory"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**asdict(row), **asked.get(row.model, {})} for row in comparison.rows)
+    for row in comparison.rows:
+        values = asdict(row)
+        causes = values.pop("causes") or {}
+        writer.writerow({**values, **causes, **asked.get(row.model, {})})

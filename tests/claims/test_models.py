@@ -12,6 +12,7 @@ from diarnorm.claims.bursts import AttentionShares, BurstConfig
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
 from diarnorm.claims.quality import evidence_of
 from diarnorm.conformer import Attention, BlockState, EncoderConfig
+from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Result
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.resources import samples_dir
@@ -106,7 +107,7 @@ def test_modes_of_a_model_file(corpus: Path, tmp_path: Path) -> None:
 
 def result(model: str, recording: str, error_s: float, speech_s: float = 10.0) -> Result:
     errors = Components(miss_s=error_s, speech_s=speech_s)
-    score = FileScore(recording, errors, errors, errors, 0.0, 1, 1, speech_s)
+    score = FileScore(recording, errors, errors, errors, 0.0, 1, 1, speech_s, Causes(miss_rest_s=error_s))
     return Result("set", recording, model, speech_s, 1.0, (score,), None, missing=False, notes=())
 
 

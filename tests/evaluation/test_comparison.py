@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import soundfile  # noqa: F401 - beside matplotlib, as the command has it
 
+from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.comparison import MERGED, Comparison, compare
-from diarnorm.evaluation.figures import PARTS, draw
+from diarnorm.evaluation.figures import PARTS, draw, draw_causes
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Heading, Result, Shard
 from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
@@ -39,17 +40,29 @@ CHANGES = ("chunk_ms", "max_speakers", "turns", "memory", "device")
 
 
 def result(model: str, name: str, parts: tuple[float, float, float, float], **changes: Any) -> Result:
-    """Scores with these seconds without a collar, and half the errors with one; merged is 1 s worse."""
+    """Scores with these seconds without a collar, and half the errors with one; merged is 1 s worse.
+
+    A quarter of the miss is late, the rest in overlap; all confusion is of people never found, false alarm at edges.
+    """
     errors = Components(*parts)
     miss_s, false_alarm_s, confusion_s, speech_s = parts
     half = Components(miss_s / 2, false_alarm_s / 2, confusion_s / 2, speech_s)
     num_speakers = int(name[-1])
     scores = tuple(
-        FileScore(name, e, e + Components(1.0), Components(), 0.25 * num_speakers, num_speakers, 2, 10.0)
+        FileScore(name, e, e + Components(1.0), Components(), 0.25 * num_speakers, num_speakers, 2, 10.0, causes(e))
         for e in (errors, half)
     )
     labels = LabelScore(1800.0, 3, 4, 1) if name.startswith("long") else None
     return replace(Result("s", name, model, 100.0, 2.0, scores, labels, False, ()), **changes)
+
+
+def causes(errors: Components) -> Causes:
+    return Causes(
+        miss_late_s=errors.miss_s / 4,
+        miss_overlap_s=errors.miss_s * 3 / 4,
+        confusion_never_found_s=errors.confusion_s,
+        false_alarm_edge_s=errors.false_alarm_s,
+    )
 
 
 def make(results: list[Result], **settings: Any) -> Comparison:
@@ -205,12 +218,55 @@ def test_the_report_has_every_table(comparison: Comparison) -> None:
     assert cells(text, "## With collar 0.25 s on each side (NIST)")[2][3] == "6.0"
     assert cells(text, "## Differences in DER, collar 0")[2] == ["s", "m", "n", "3", "-10.0", "-10.0 to -10.0"]
     assert [row[2] for row in cells(text, "## By speakers, collar 0")[2:]] == ["2", "3", "2", "3"]
+    assert [row[:4] for row in cells(text, "## Where the errors come from")[2:]] == [
+        ["s", "m", "all", "2.2"],
+        ["s", "m", "2", "3.8"],
+        ["s", "m", "3", "1.9"],
+        ["s", "n", "all", "2.2"],
+        ["s", "n", "2", "3.8"],
+        ["s", "n", "3", "1.9"],
+    ]
     labels = cells(text, "## Labels in recordings of 10 min or more; silence of 5 min or more")
     assert labels[2:] == [["s", "m", "1", "6.0", "1 of 4"]]
     assert len(cells(text, "## Recordings, collar 0")) == 2 + 6
     assert text.endswith("## Notes\n\n- s: odd\n- s: short2 by n: damaged\n")
     assert notes_of(comparison) == ["s: odd", "s: short2 by n: damaged"]
     assert comparison.missing == ["s: long3 by n"]
+
+
+def test_causes_stand_by_their_kind_and_add_up(comparison: Comparison) -> None:
+    title = "Where the errors come from, collar 0, in % of the reference's speech"
+    head, _, m, *_ = cells(report(comparison), f"## {title}\n")
+    found = dict(zip(head, m, strict=True))
+    assert list(found)[2:] == [
+        "speakers",
+        "miss: overlap",
+        "miss: never found",
+        "miss: late",
+        "miss: edge",
+        "miss: rest",
+        "false alarm: speech",
+        "false alarm: edge",
+        "false alarm: silence",
+        "confusion: overlap",
+        "confusion: never found",
+        "confusion: late",
+        "confusion: rest",
+    ]
+    shown = {name: value for name, value in found.items() if value != "0.0"}
+    assert shown == {
+        "set": "s",
+        "model": "m",
+        "speakers": "all",
+        "miss: overlap": "2.2",
+        "miss: late": "0.8",
+        "confusion: never found": "7.0",
+        "false alarm: edge": "2.0",
+    }
+    row = find(comparison, GROUP, "m", group="3")
+    assert row.causes == causes(Components(2.0, 0.0, 4.0))
+    ungrouped = cells(report(make(RESULTS, group_by="none")), f"## {title}\n")
+    assert [row[1:3] for row in ungrouped[2:]] == [["m", "all"], ["n", "all"]]
 
 
 def test_files_hold_all_figures(comparison: Comparison, tmp_path: Path) -> None:
@@ -223,9 +279,17 @@ def test_files_hold_all_figures(comparison: Comparison, tmp_path: Path) -> None:
     asked = ("pooled", "m", "480", "min_off_frames=6", "cap_frames=inf")
     assert tuple(first[name] for name in ("kind", "model", "chunk_ms", "turns", "memory")) == asked
     assert float(first["der"]) == comparison.rows[0].der
+    assert (first["miss_late_s"], first["confusion_never_found_s"], first["false_alarm_silence_s"]) == (
+        "0.75",
+        "7.0",
+        "0.0",
+    )
+    assert "causes" not in first
+    assert [line["miss_late_s"] for line in lines if line["kind"] == DIFFERENCE][:1] == [""]
     read = json.loads(values.read_text("utf-8"))
     assert read["settings"]["turns"] == {"min_off_frames": 6}
-    assert read["rows"][0]["confusion_s"] == 7.0
+    assert read["rows"][0]["confusion_s"] == read["rows"][0]["causes"]["confusion_never_found_s"] == 7.0
+    assert [row["causes"]["miss_late_s"] for row in read["rows"] if row["kind"] == RECORDING][:2] == [0.25, 0.5]
     assert read["missing"] == ["s: long3 by n"]
     assert {row["kind"] for row in read["rows"]} == {POOLED, GROUP, RECORDING, DIFFERENCE}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.json", "evaluation.md"]
@@ -243,8 +307,23 @@ def test_the_picture_shows_the_parts_in_their_share(comparison: Comparison, tmp_
     assert shares == pytest.approx({"miss": 6 / 34, "false_alarm": 4 / 34, "confusion": 24 / 34}, abs=0.04)
 
 
+def test_the_picture_of_causes_has_all_bars_in_their_share(comparison: Comparison, tmp_path: Path) -> None:
+    """Three bars of a model: all, 2 and 3 speakers; of each kind the part that is drawn in the kind's own colour."""
+    from matplotlib import image
+    from matplotlib.colors import to_rgb
+
+    draw_causes(comparison, tmp_path / "x.png")
+    pixels = image.imread(tmp_path / "x.png")[..., :3]
+    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in PARTS.items()}
+    # never found: none missed; false alarm at edges 2, 10 and 0 %, twice; confusion 7, 15, 5, 17, 25 and 15 %
+    shares = {name: count / sum(counts.values()) for name, count in counts.items()}
+    assert shares == pytest.approx({"miss": 0, "false_alarm": 24 / 108, "confusion": 84 / 108}, abs=0.03)
+
+
 def test_a_picture_without_speech_or_of_many_models(tmp_path: Path) -> None:
-    draw(make([result("m", "a0", (0, 1.0, 0, 0))]), tmp_path / "silent.png")
+    silent = make([result("m", "a0", (0, 1.0, 0, 0))])
+    draw(silent, tmp_path / "silent.png")
+    draw_causes(silent, tmp_path / "causes.png")
     many = [result(f"model {at}", "a2", (1.0, 2.0, 3.0, 20.0)) for at in range(12)]
     draw(make(many), tmp_path / "many.png")
     from matplotlib import image

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import (
     Heading,
@@ -27,7 +28,7 @@ HEADING = Heading(SETTINGS, {"m": {"sha256": "0"}}, {"s": {"recordings": NAMES, 
 
 def result(name: str, error_s: float = 1 / 3, **changes: object) -> Result:
     errors = Components(error_s, math.pi, 1e-17, 10.1)
-    score = FileScore(name, errors, errors + errors, Components(), 0.1, 2, 3, 10.0)
+    score = FileScore(name, errors, errors + errors, Components(), 0.1, 2, 3, 10.0, Causes(1 / 3, miss_rest_s=0.1))
     labels = LabelScore(600.1, 3, 2, 1)
     return replace(Result("s", name, "m", 0.1, None, (score,), labels, False, ("odd",)), **changes)  # pyright: ignore
 
@@ -87,10 +88,25 @@ def test_files_that_hold_no_results(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no results/K-of-N"):
         find_shards(tmp_path)
     path = tmp_path / "0-of-1.json"
-    for text in ("", "[]", "{}", '{"format": 2}', '{"format": 2, "heading": {}, "results": []}'):
+    for text in ("", "[]", "{}", '{"format": 3}', '{"format": 3, "heading": {}, "results": []}'):
         path.write_text(text)
         with pytest.raises(ValueError, match="holds no results of an evaluation, or is damaged"):
             read_shard(path)
     path.write_text(json.dumps({"format": 9}))
-    with pytest.raises(ValueError, match="has format 9, this version reads 2"):
+    with pytest.raises(ValueError, match="has format 9, this version reads 3: evaluate again"):
         read_shard(path)
+
+
+def test_results_of_another_version_make_room(tmp_path: Path) -> None:
+    """An earlier version did not say where errors come from: its results are not merged, and go with the next job."""
+    write_shard(shards()[0], tmp_path)
+    path = tmp_path / "results" / "0-of-3.json"
+    values = json.loads(path.read_text("utf-8"))
+    for each in values["results"]:
+        del each["scores"][0]["causes"]
+    path.write_text(json.dumps({**values, "format": 2}))
+    with pytest.raises(ValueError, match="has format 2, this version reads 3: evaluate again"):
+        find_shards(tmp_path)
+    assert shards_beside(shards()[1], tmp_path) == []
+    write_shard(shards()[1], tmp_path)
+    assert find_shards(tmp_path) == [shards()[1]]

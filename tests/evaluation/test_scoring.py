@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from diarnorm.evaluation import scoring as evaluate
 from diarnorm.evaluation.scores import Components, bootstrap_difference, bootstrap_interval, format_table
 from diarnorm.evaluation.scoring import score, score_files
 from diarnorm.turns import Turn
+from tests.randomturns import on_milliseconds, some_turns
 
 TWO = [Turn(0, 10, "A"), Turn(10, 20, "B")]
 TWO_LATE = [Turn(0, 10.2, "x"), Turn(10.2, 20, "y")]
@@ -257,32 +257,15 @@ def test_table_is_markdown_and_json_has_raw_seconds() -> None:
     assert values["der_interval_95"] == list(bootstrap_interval(result.errors) or ())
 
 
-def on_milliseconds(turns: list[Turn], labels: list[str]) -> np.ndarray:
-    active = np.zeros((len(labels), 3000), dtype=int)
-    for turn in turns:
-        active[labels.index(turn.speaker), round(turn.start * 1000) : round(turn.end * 1000)] = 1
-    return active
-
-
 def counted_der(reference: list[Turn], hypothesis: list[Turn]) -> tuple[float, float]:
     """Error and speech in seconds, counted millisecond by millisecond for the best of all label maps."""
-    true, found = on_milliseconds(reference, list("ABC")), on_milliseconds(hypothesis, list("xyz"))
+    true, found = on_milliseconds(reference, "ABC"), on_milliseconds(hypothesis, "xyz")
     num_true, num_found = true.sum(axis=0), found.sum(axis=0)
     errors = [
         (np.maximum(num_true, num_found) - (true & found[list(order)]).sum(axis=0)).sum()
         for order in itertools.permutations(range(3))
     ]
     return min(errors) / 1000, num_true.sum() / 1000
-
-
-def some_turns(labels: str) -> st.SearchStrategy[list[Turn]]:
-    times = st.tuples(st.integers(0, 2990), st.integers(5, 900))
-    turn = st.builds(
-        lambda t, label: Turn(t[0] / 1000, min(t[0] + t[1], 3000) / 1000, label),
-        times,
-        st.sampled_from(labels),
-    )
-    return st.lists(turn, max_size=8)
 
 
 @settings(max_examples=50)
