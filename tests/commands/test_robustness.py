@@ -8,7 +8,6 @@ import pytest
 
 from diarnorm.cli import main
 from diarnorm.robustness.config import Margin, RobustnessConfig
-from tests.evalset import save_set
 
 KEYS = "alone alone_s batch_s chunk_ms collar_s corruptions device edge_s halves margin margins max_speakers memory "
 KEYS += (
@@ -16,17 +15,7 @@ KEYS += (
 )
 FILES = {"records.jsonl", "report.html", "report.json", "report.md", ".hydra"}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, loudness_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder with a set of recordings and a model; what Hydra leaves in the environment goes."""
-    save_set(tmp_path / "my set", ["a_one", "b_two"])
-    (tmp_path / "loud.safetensors").symlink_to(loudness_model)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
+pytestmark = pytest.mark.usefixtures("one_thread", "model_and_set")
 
 MODEL, SET = "models=[loud.safetensors]", "sets.mine='my set'"
 
