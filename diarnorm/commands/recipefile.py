@@ -31,9 +31,9 @@ def find_recipe(name: str, argv: Sequence[str], default: str) -> tuple[Path, str
 
 
 def unnamed(words: Sequence[str], keys: Sequence[str]) -> str:
-    """The override that keeps `keys`, and names and paths of sets, out of the name of the outcome's folder."""
-    sets = [match[1] for match in (re.match(r"\+{0,2}(sets[^=]*)=", word) for word in words) if match]
-    listed = ",".join(quoted(key) for key in (*keys, *sets))
+    """The override that keeps `keys`, and all of sets and peers, out of the name of the outcome's folder."""
+    named = [match[1] for match in (re.match(r"\+{0,2}((?:sets|peers)[^=]*)=", word) for word in words) if match]
+    listed = ",".join(quoted(key) for key in (*keys, *named))
     return f"hydra.job.config.override_dirname.exclude_keys=[{listed}]"
 
 

@@ -11,8 +11,8 @@ from diarnorm.resources import configs_dir
 
 RECIPE = "conditions"
 """Name of the file that makes a folder a recipe of a robustness report."""
-UNNAMED = ("models", "workers", "players", "player_s", "batch_s")
-"""Keys that do not name the folder of the outcome; neither do those of sets."""
+UNNAMED = ("models", "peers", "workers", "players", "player_s", "batch_s")
+"""Keys that do not name the folder of the outcome; neither do those of sets and peers."""
 
 USAGE = """usage: diarnorm robustness models=[NAME|PATH|FOLDER,...] sets.NAME=FOLDER [KEY=VALUE ...]
        diarnorm robustness recipe=NAME|FOLDER [KEY=VALUE ...]
@@ -27,9 +27,10 @@ HTML page with sounds to listen to.
 A model is a shipped name, a model file, or a folder of model files; models={a: PATH, b: PATH} names them. A set is a
 folder of recordings with NAME.rttm beside each; `diarnorm evaluate --help` has the rest. `diarnorm corrupt --list`
 shows the corruptions; a name without a severity stands for three. alone=["silence.hum_50=20"] does it to silence, where
-there must be no turns. Everything goes to runs/robustness/CHANGES; what is measured there is used again while model,
-recording and settings stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows
-every key with its value."""
+there must be no turns. Other programs hear the same beside the models:
+  diarnorm robustness sets.mine=FOLDER 'peers.other="python other.py {wavs} {rttms}"'
+Everything goes to runs/robustness/CHANGES; what is measured there is used again while model, recording and settings
+stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows all keys and values."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,5 +79,5 @@ COMMAND = HydraCommand(
     _config,
     robustness_job,
     "'corruptions=[\"dc.offset=0.1\"]'",
-    free=("models", "sets"),
+    free=("models", "sets", "peers"),
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 from diarnorm.checks import check_range
 from diarnorm.evaluation.config import Changes
+from diarnorm.robustness.peers import words_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class RobustnessConfig(Changes):
     """Names of shipped models, paths of model files, folders of them: one, a list, or {NAME: PATH}."""
     sets: dict[str, Any] = field(default_factory=dict)
     """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.recordings`."""
+    peers: dict[str, str] = field(default_factory=dict)
+    """Other programs by name: a command with `{wavs}` and `{rttms}`, folders of recordings and of what it says of them;
+    see `robustness.peers`."""
     corruptions: tuple[str, ...] = ("all",)
     """`all`, a family, a corruption at its default severities, or with one: `dc.offset=0.1`. Several words with spaces
     between are done one after the other."""
@@ -74,5 +78,7 @@ class RobustnessConfig(Changes):
             check_range(name, getattr(self, name), low=0)
         for name in ("alone_s", "recovery_hold_s", "batch_s", "player_s"):
             check_range(name, getattr(self, name), above=0)
+        for name, command in self.peers.items():
+            words_of(name, command)
         if not (self.corruptions or self.alone):
             raise ValueError("corruptions is empty: give all, or names such as corruptions=[dc.offset,loudness.gain]")

@@ -1,8 +1,8 @@
 """A robustness study as pictures: what each factor costs each model, and what is seen inside of them.
 
-Colours of lines are those of Okabe and Ito (2008), one for each norm; front ends differ in markers and dashes. Changes
-go from blue (fewer errors) over white to orange (more), which people with any colour vision tell apart, and the figure
-stands in every field.
+Colours of lines are those of Okabe and Ito (2008), one for each norm and each peer; front ends differ in markers and
+dashes. Changes go from blue (fewer errors) over white to orange (more), which people with any colour vision tell apart,
+and the figure stands in every field.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MARKS = (("o", "-"), ("s", "--"), ("^", ":"), ("D", "-."))
 """Of front ends."""
+PEER_MARK = ("x", (0, (6, 2)))
+"""Of all peers."""
 BETTER, WORSE = (0x2C, 0x7B, 0xB6), (0xE6, 0x6A, 0x00)
 FULL_POINTS = 20.0
 """Change of the DER at which a colour is full."""
@@ -87,9 +89,12 @@ def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: P
 
 
 def _style(study: Study, model: str) -> dict[str, Any]:
-    """Colour, marker and dashes of a model."""
-    facts = study.models[model]
+    """Colour, marker and dashes of a model, or a peer."""
     norms = list(dict.fromkeys(each["norm"] for each in study.models.values()))
+    if model in study.peers:
+        colour = COLOURS[(len(norms) + list(study.peers).index(model)) % len(COLOURS)]
+        return {"color": colour, "marker": PEER_MARK[0], "linestyle": PEER_MARK[1]}
+    facts = study.models[model]
     fronts = list(dict.fromkeys(each["frontend"] for each in study.models.values()))
     marker, dashes = MARKS[fronts.index(facts["frontend"]) % len(MARKS)]
     return {"color": COLOURS[norms.index(facts["norm"]) % len(COLOURS)], "marker": marker, "linestyle": dashes}
@@ -108,7 +113,7 @@ def draw_factors(study: Study, rows: Sequence[Row]) -> "Figure | None":
 
     def panel(axis: "Axes", factor: str) -> None:
         pairs = panels[factor]
-        for model in study.models:
+        for model in study.columns:
             ours = [by_place.get((name, model)) for _, name in pairs]
             ders = [None if row is None or row.errors.der is None else 100 * row.errors.der for row in ours]
             axis.plot(range(len(pairs)), _gaps(ders), label=model, markersize=5, **_style(study, model))
@@ -132,10 +137,10 @@ def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
 
     names = [each.name for each in study.conditions if not (each.is_clean or each.is_alone)]
     by_place = {(row.condition, row.model): row for row in rows}
-    names = [name for name in names if any((name, model) in by_place for model in study.models)]
+    names = [name for name in names if any((name, model) in by_place for model in study.columns)]
     if not names:
         return None
-    models = list(study.models)
+    models = study.columns
     figure = Figure(figsize=(3.0 + 1.1 * len(models), 1.0 + 0.27 * len(names)), layout="constrained")
     axis = figure.subplots()
     for y, name in enumerate(names):

@@ -100,7 +100,7 @@ def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> list
         ("Speech, labels, embeddings, level", SPEECH, rows),
         ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
         ("Halves, each scored by itself", HALVES, [row for row in rows if row.halves]),
-        ("Residual stream", INSIDE, rows),
+        ("Residual stream", INSIDE, [row for row in rows if row.rms]),
         ("Attention", ATTENTION, [row for row in changed if row.attention]),
     ):
         if some:
@@ -109,16 +109,17 @@ def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> list
 
 
 def _summary(study: Study, rows: Sequence[Row]) -> str:
-    """One line per model: how many factors hold."""
+    """One line per model or peer: how many factors hold."""
     items = []
     factors = factors_of(study, rows)
-    for model, facts in study.models.items():
+    for model in study.columns:
         verdicts = [each.verdict for each in factors if each.model == model]
         counts = ", ".join(
             f"<span class={word}>{verdicts.count(word)} {word} {SIGNS[word]}</span>"
             for word in (HOLDS, FAILS, UNDECIDED)
         )
-        kind = f"norm {facts['norm']}, front end {facts['frontend']}"
+        facts = study.models.get(model)
+        kind = "another program" if facts is None else f"norm {facts['norm']}, front end {facts['frontend']}"
         items.append(f"<li><strong>{escape(model)}</strong> ({escape(kind)}): {counts}</li>")
     return (
         f"<p>Factors whose margin holds, fails, or on which these recordings do not tell:</p><ul>{''.join(items)}</ul>"
@@ -130,7 +131,7 @@ def _heat_map(study: Study, rows: Sequence[Row]) -> str:
     by_place = {(row.condition, row.model): row for row in rows}
     lines = []
     for condition in study.conditions:
-        found = [by_place.get((condition.name, model)) for model in study.models]
+        found = [by_place.get((condition.name, model)) for model in study.columns]
         if condition.is_alone or not any(found):
             continue
         if condition.is_clean:
@@ -139,7 +140,7 @@ def _heat_map(study: Study, rows: Sequence[Row]) -> str:
         else:
             fields = "".join(map(_heat, found))
             lines.append(f"<tr><th scope=row>{escape(condition.name)}</th>{fields}</tr>")
-    return _scroll(["condition", *study.models], lines)
+    return _scroll(["condition", *study.columns], lines)
 
 
 def _heat(row: Row | None) -> str:
@@ -169,10 +170,10 @@ def _verdicts(study: Study, rows: Sequence[Row]) -> str:
         )
 
     lines = [
-        f"<tr><th scope=row>{escape(name)}</th>{''.join(field(by_place.get((name, m))) for m in study.models)}</tr>"
+        f"<tr><th scope=row>{escape(name)}</th>{''.join(field(by_place.get((name, m))) for m in study.columns)}</tr>"
         for name in dict.fromkeys(each.factor for each in factors)
     ]
-    return _scroll(["factor", *study.models], lines)
+    return _scroll(["factor", *study.columns], lines)
 
 
 def _grid(cells: Sequence[Cell]) -> str:

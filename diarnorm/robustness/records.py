@@ -17,6 +17,8 @@ NAME = "records.jsonl"
 class Record:
     """Measurements of one model on one recording under one condition; None where there is nothing to measure.
 
+    Of a peer there is nothing from `drift` on.
+
     Attributes:
         key: hash of all that the rest depends on.
         duration_s: of what the model heard.
@@ -53,13 +55,13 @@ class Record:
     num_speakers: int
     event_s: float
     event_speech_s: float
-    drift: float | None
-    rms: tuple[float, ...]
-    event_rms: tuple[float, ...] | None
-    attention: tuple[float, ...] | None
-    clean_attention: tuple[float, ...] | None
-    uniform_attention: float | None
-    recovery_s: tuple[float | None, ...]
+    drift: float | None = None
+    rms: tuple[float, ...] = ()
+    event_rms: tuple[float, ...] | None = None
+    attention: tuple[float, ...] | None = None
+    clean_attention: tuple[float, ...] | None = None
+    uniform_attention: float | None = None
+    recovery_s: tuple[float | None, ...] = ()
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> "Record":

@@ -1,14 +1,15 @@
 """Models times recordings times conditions: what a job does, and all jobs in as many processes as asked for.
 
-A job is some recordings of a set under one condition, for all models: samples are read, changed and turned into mel
-frames once. Its clean counterpart is kept while a process stays with the same recordings. Records go to a file as they
-come, so that a run goes on where it stopped.
+A job is some recordings of a set under one condition, for all models or for one peer: samples are read, changed and
+turned into mel frames once. Its clean counterpart is kept while a process stays with the same recordings. Records go to
+a file as they come, so that a run goes on where it stopped.
 """
 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,15 @@ from diarnorm.evaluation.hypotheses import Candidate, load_diarizer
 from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
 from diarnorm.evaluation.recordings import Recording
+from diarnorm.robustness import peers
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound, corrupt
 from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
 from diarnorm.robustness.records import Record, Store
-from diarnorm.robustness.scored import Rules, measure
+from diarnorm.robustness.scored import Rules, measure_inside, measure_turns
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import SAMPLE_RATE, chunk_frames, samples_to_seconds, seconds_to_samples
+from diarnorm.turns import Turn
 
 SILENCE = "silence"
 """Name of the set, of its only recording, and of what is done to it when nothing is done to it."""
@@ -53,17 +56,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Job:
-    """Items that go through the models together; `keys` hold, for each model, that of every item's record."""
+    """Items that go through the models, or one peer, together; `keys` hold, for each, that of every item's record."""
 
     set_name: str
     items: tuple[Item, ...]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate | peers.Peer, ...]
     keys: tuple[tuple[str, ...], ...]
     rules: Rules
     seed: int
 
     def audio_s(self) -> float:
-        """Audio that is heard by all models."""
+        """Audio that is heard, by all together."""
         return len(self.candidates) * sum(item.duration_s() for item in self.items)
 
 
@@ -100,19 +103,17 @@ def do_job(job: Job) -> list[Record]:
     """The records of a job.
 
     Raises:
-        ValueError: a recording that cannot be read, or changed.
+        ValueError: a recording that cannot be read, or changed, or a peer that does not do its work.
     """
     heard = [changed(item, job.seed) for item in job.items]
-    sheet = _sheet_of(job.items, heard)
-    recordings = tuple(item.recording for item in job.items if item.recording is not None)
-    clean = _clean_side(recordings) if recordings else None
+    sheet = None
     records: list[Record] = []
     for candidate, keys in zip(job.candidates, job.keys, strict=True):
-        before = None if clean is None else clean.traces(candidate)
-        if before is not None and all(item.condition.is_clean for item in job.items):
-            traces = before
+        if isinstance(candidate, peers.Peer):
+            found = _ask_peer(candidate, job, heard)
         else:
-            traces = listen(candidate, sheet, attention=any(each.sound.events for each in heard))
+            sheet = _sheet_of(job.items, heard) if sheet is None else sheet
+            found = _ask_model(candidate, job, heard, sheet)
         records += [
             Record(
                 key=keys[at],
@@ -123,18 +124,39 @@ def do_job(job: Job) -> list[Record]:
                 duration_s=samples_to_seconds(len(heard[at].samples)),
                 level_dbfs=heard[at].report.level_dbfs,
                 dc=heard[at].report.dc,
-                **measure(
-                    heard[at].sound,
-                    traces[at],
-                    None if before is None else before[at],
-                    None if item.recording is None else item.recording.region,
-                    item.condition,
-                    job.rules,
-                ),
+                **found[at],
             )
             for at, item in enumerate(job.items)
         ]
     return records
+
+
+def _ask_model(candidate: Candidate, job: Job, heard: Sequence["Heard"], sheet: Sheet) -> list[dict[str, Any]]:
+    """All measurements of a model, for every item."""
+    recordings = tuple(item.recording for item in job.items if item.recording is not None)
+    clean = _clean_side(recordings) if recordings else None
+    before = None if clean is None else clean.traces(candidate)
+    if before is not None and all(item.condition.is_clean for item in job.items):
+        traces = before
+    else:
+        traces = listen(candidate, sheet, attention=any(each.sound.events for each in heard))
+    return [
+        _of_turns(job, item, each, trace.turns)
+        | measure_inside(each.sound, trace, None if before is None else before[at], job.rules)
+        for at, (item, each, trace) in enumerate(zip(job.items, heard, traces, strict=True))
+    ]
+
+
+def _ask_peer(peer: peers.Peer, job: Job, heard: Sequence["Heard"]) -> list[dict[str, Any]]:
+    """The measurements of a peer, for every item."""
+    names, samples = [item.name for item in job.items], [each.sound.samples for each in heard]
+    turns = peers.listen(peer, job.items[0].condition.name, names, samples)
+    return [_of_turns(job, *each) for each in zip(job.items, heard, turns, strict=True)]
+
+
+def _of_turns(job: Job, item: Item, heard: "Heard", turns: Sequence[Turn]) -> dict[str, Any]:
+    region = None if item.recording is None else item.recording.region
+    return measure_turns(heard.sound, turns, region, item.condition, job.rules)
 
 
 def listen(candidate: Candidate, sheet: Sheet, *, attention: bool) -> list[Trace]:

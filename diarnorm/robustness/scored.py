@@ -1,4 +1,4 @@
-"""One model on one changed recording: turns scored, and everything compared with the clean run."""
+"""One model or peer on one changed recording: turns scored; of a model, what is seen inside, beside the clean run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from diarnorm.robustness.corruption import Sound
 from diarnorm.robustness.passes import Trace
 from diarnorm.robustness.timemap import Spans, TimeMap, frames_in
 from diarnorm.timebase import samples_to_seconds
+from diarnorm.turns import Turn
 
 
 @dataclass(frozen=True)
@@ -28,26 +29,33 @@ class Rules:
     recovery_hold_s: float
 
 
-def measure(
-    sound: Sound, trace: Trace, before: Trace | None, region: Region | None, condition: Condition, rules: Rules
+def measure_turns(
+    sound: Sound, turns: Sequence[Turn], region: Region | None, condition: Condition, rules: Rules
 ) -> dict[str, Any]:
-    """The measurements of a `Record`, by name.
+    """The measurements of a `Record` that turns alone give, by name.
 
-    `before` is what the model made of the recording as it was, `region` what is scored of that; None: all.
+    `region` is what is scored of the recording as it was; None: all.
     """
     end_s = samples_to_seconds(len(sound.samples))
     spans = [(0.0, end_s)] if region is None else TimeMap.of(sound.inserted).region(region)
-    whole = _score(sound, trace, spans, rules)
+    whole = _score(sound, turns, spans, rules)
     halves = [(0.0, end_s / 2), (end_s / 2, end_s)] if condition.with_halves else []
     events = list(sound.events)
     return {
         "errors": whole.errors,
         "merged": whole.merged,
-        "halves": tuple(_score(sound, trace, _within(spans, half), rules).errors for half in halves),
-        "num_turns": len(trace.turns),
+        "halves": tuple(_score(sound, turns, _within(spans, half), rules).errors for half in halves),
+        "num_turns": len(turns),
         "num_speakers": whole.num_hypothesis_speakers,
         "event_s": sum(max(0.0, end - start - 2 * rules.edge_s) for start, end in events),
-        "event_speech_s": measures.speech_in(trace.turns, events, edge_s=rules.edge_s),
+        "event_speech_s": measures.speech_in(turns, events, edge_s=rules.edge_s),
+    }
+
+
+def measure_inside(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) -> dict[str, Any]:
+    """The other measurements of a `Record`; `before` is what the model made of the recording as it was."""
+    events = list(sound.events)
+    return {
         "rms": tuple(measures.levels(trace.powers) or ()),
         "event_rms": _tuple(measures.levels(trace.powers, frames_in(events, len(trace.activity)))),
         **_compared(sound, trace, before, rules),
@@ -84,8 +92,8 @@ def _compared(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) ->
     }
 
 
-def _score(sound: Sound, trace: Trace, spans: Spans, rules: Rules) -> FileScore:
-    return score_recording("", sound.turns, trace.turns, spans, rules.collar_s, rules.skip_overlap)
+def _score(sound: Sound, turns: Sequence[Turn], spans: Spans, rules: Rules) -> FileScore:
+    return score_recording("", sound.turns, turns, spans, rules.collar_s, rules.skip_overlap)
 
 
 def _within(spans: Spans, part: tuple[float, float]) -> list[tuple[float, float]]:

@@ -1,15 +1,16 @@
 """A whole robustness study: which models hear which recordings under which conditions, and the records of all."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from diarnorm.evaluation.hypotheses import Candidate, Settings, file_sha256, find_candidates
-from diarnorm.evaluation.recordings import Recording, parse_source, read_set
+from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
 from diarnorm.modelfile import read_header
 from diarnorm.robustness.conditions import Condition, find_conditions
 from diarnorm.robustness.config import RobustnessConfig
+from diarnorm.robustness.peers import Peer, find_peers
 from diarnorm.robustness.records import Record, Store, make_key
 from diarnorm.robustness.runner import SILENCE, Item, Job, run_jobs
 from diarnorm.robustness.scored import Rules
@@ -26,8 +27,9 @@ class Study:
         config: what was asked.
         conditions: the clean one first.
         models: facts about each model by name: `sha256`, `norm`, `frontend`, `settings`.
+        peers: facts about each peer by name: `command`, `files` with their hashes.
         recordings: names by set, in order; the set of silence is not among them.
-        records: by model, set, recording and condition.
+        records: by model or peer, set, recording and condition.
         notes: what a user should know.
     """
 
@@ -37,6 +39,12 @@ class Study:
     recordings: dict[str, tuple[str, ...]]
     records: dict[tuple[str, str, str, str], Record]
     notes: tuple[str, ...]
+    peers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of models, then of peers."""
+        return [*self.models, *self.peers]
 
 
 def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
@@ -50,12 +58,14 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     conditions = find_conditions(config)
     models = find_models(config.models, folder)
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
+    peers = find_peers(config.peers, [each.name for each in candidates], folder)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]
     if SILENCE in sources and config.alone:
         raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
-    jobs = [job for each in sets for job in _jobs(each.name, each.recordings, conditions, candidates, config)]
-    jobs += _silent_jobs([each for each in conditions if each.is_alone], candidates, config)
+    audible = [each for each in conditions if not each.spec.on_features.links]
+    groups = [(candidates, conditions), *(((peer,), audible) for peer in peers)]
+    jobs = [job for some, theirs in groups for job in _all_jobs(sets, theirs, some, config)]
     store = Store(run_dir)
     run_jobs(jobs, store, config.workers)
     records = [store[key] for job in jobs for keys in job.keys for key in keys]
@@ -66,6 +76,7 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
         {each.name: tuple(recording.name for recording in each.recordings) for each in sets},
         {(each.model, each.set_name, each.recording, each.condition): each for each in records},
         tuple(f"{each.name}: {note}" for each in sets for note in each.notes),
+        {each.name: each.facts for each in peers},
     )
 
 
@@ -113,11 +124,25 @@ def _facts(candidate: Candidate) -> dict[str, Any]:
     }
 
 
+def _all_jobs(
+    sets: Iterable[RecordingSet],
+    conditions: Sequence[Condition],
+    candidates: Sequence[Candidate | Peer],
+    config: RobustnessConfig,
+) -> list[Job]:
+    """All that the models, or a peer, are to hear: recordings, then silence, one condition at a time."""
+    silent = [Item(None, each, config.alone_s) for each in conditions if each.is_alone]
+    return [
+        *(job for each in sets for job in _jobs(each.name, each.recordings, conditions, candidates, config)),
+        *(_job(SILENCE, (item,), candidates, config, {}) for item in silent),
+    ]
+
+
 def _jobs(
     set_name: str,
     recordings: Iterable[Recording],
     conditions: Sequence[Condition],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Candidate | Peer],
     config: RobustnessConfig,
 ) -> list[Job]:
     """Recordings of like length together, each such batch under one condition after the other."""
@@ -143,17 +168,10 @@ def batches(recordings: Iterable[Recording], batch_s: float) -> list[tuple[Recor
     return [tuple(group) for group in groups]
 
 
-def _silent_jobs(
-    conditions: Sequence[Condition], candidates: Sequence[Candidate], config: RobustnessConfig
-) -> list[Job]:
-    items = tuple(Item(None, condition, config.alone_s) for condition in conditions)
-    return [_job(SILENCE, items, candidates, config, {})] if items else []
-
-
 def _job(
     set_name: str,
     items: tuple[Item, ...],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Candidate | Peer],
     config: RobustnessConfig,
     hashes: Mapping[str, str],
 ) -> Job:
@@ -162,10 +180,10 @@ def _job(
 
     rules = Rules(config.collar_s, config.skip_overlap, config.edge_s, config.recovery_distance, config.recovery_hold_s)
 
-    def key(candidate: Candidate, item: Item) -> str:
+    def key(candidate: Candidate | Peer, item: Item) -> str:
         return make_key(
             {
-                "model": [candidate.name, candidate.sha256, candidate.settings.plain()],
+                "model": _identity(candidate),
                 "place": [set_name, item.name, hashes.get(item.name), item.silence_s],
                 "reference": None if item.recording is None else [asdict(each) for each in item.recording.reference],
                 "region": None if item.recording is None else item.recording.region,
@@ -178,3 +196,10 @@ def _job(
 
     keys = tuple(tuple(key(candidate, item) for item in items) for candidate in candidates)
     return Job(set_name, items, tuple(candidates), keys, rules, config.seed)
+
+
+def _identity(candidate: Candidate | Peer) -> list[Any]:
+    """What a model, or a peer, is."""
+    if isinstance(candidate, Peer):
+        return [candidate.name, candidate.facts]
+    return [candidate.name, candidate.sha256, candidate.settings.plain()]

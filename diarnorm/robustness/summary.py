@@ -114,7 +114,7 @@ def rows_of(study: Study) -> list[Row]:
     rows: list[Row] = []
     for set_name in dict.fromkeys(place[1] for place in study.records):
         for condition in study.conditions:
-            for model in study.models:
+            for model in study.columns:
                 records = _records(study, model, set_name, condition)
                 if records:
                     clean = [study.records.get((model, set_name, each.recording, CLEAN)) for each in records]

@@ -117,7 +117,7 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
             ("Speech, labels, embeddings", SPEECH, own),
             ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
             ("Halves, each scored by itself: DER, %", HALVES, [row for row in own if row.halves]),
-            ("Residual stream", INSIDE, own),
+            ("Residual stream", INSIDE, [row for row in own if row.rms]),
             ("Attention, per block", ATTENTION, [row for row in changed if row.attention]),
         ):
             if some:
@@ -144,10 +144,10 @@ def factor_table(study: Study, rows: Sequence[Row]) -> str:
         return f"{each.verdict or 'no margin'} ({points(each.worst.change)} at {at})"
 
     lines = [
-        [factor, *(cell(by_place.get((factor, model))) for model in study.models)]
+        [factor, *(cell(by_place.get((factor, model))) for model in study.columns)]
         for factor in dict.fromkeys(each.factor for each in factors)
     ]
-    return "\n".join(markdown_table(["factor", *study.models], lines))
+    return "\n".join(markdown_table(["factor", *study.columns], lines))
 
 
 def change_table(study: Study, rows: Sequence[Row]) -> str:
@@ -156,10 +156,10 @@ def change_table(study: Study, rows: Sequence[Row]) -> str:
     conditions = [each.name for each in study.conditions if not each.is_alone]
     lines = []
     for name in conditions:
-        found = [by_place.get((name, model)) for model in study.models]
+        found = [by_place.get((name, model)) for model in study.columns]
         if any(found):
             lines.append([f"{name} (DER)" if name == CLEAN else name, *map(_cell, found)])
-    return "\n".join([*markdown_table(["change of the DER, points", *study.models], lines), "", f"{LEGEND}."])
+    return "\n".join([*markdown_table(["change of the DER, points", *study.columns], lines), "", f"{LEGEND}."])
 
 
 def _cell(row: Row | None) -> str:
@@ -212,6 +212,10 @@ def conventions(study: Study) -> list[str]:
             f"model {name}: norm {facts['norm']}, front end {facts['frontend']}, sha256 {facts['sha256'][:12]}"
             for name, facts in study.models.items()
         ),
+        *(
+            f"peer {name}: another program, which got the same damaged samples as files; {facts['command']}"
+            for name, facts in study.peers.items()
+        ),
     ]
 
 
@@ -221,6 +225,7 @@ def everything(study: Study, rows: Iterable[Row], cells: Iterable[Cell]) -> dict
         {
             "settings": asdict(study.config),
             "models": study.models,
+            "peers": study.peers,
             "recordings": study.recordings,
             "conditions": [
                 {"name": each.name, "factor": each.factor, "severity": each.severity, "unit": each.unit}

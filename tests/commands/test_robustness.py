@@ -1,6 +1,7 @@
 """`diarnorm robustness`: what it writes and where, its recipe, every mistake one sentence with exit 2."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,9 +11,8 @@ from diarnorm.cli import main
 from diarnorm.robustness.config import Margin, RobustnessConfig
 
 KEYS = "alone alone_s batch_s chunk_ms collar_s corruptions device edge_s halves margin margins max_speakers memory "
-KEYS += (
-    "models num_resamples player_s players quiet recovery_distance recovery_hold_s seed sets skip_overlap turns workers"
-)
+KEYS += "models num_resamples peers player_s players quiet recovery_distance recovery_hold_s seed sets skip_overlap "
+KEYS += "turns workers"
 FILES = {"records.jsonl", "report.html", "report.json", "report.md", ".hydra"}
 
 pytestmark = pytest.mark.usefixtures("one_thread", "model_and_set")
@@ -39,6 +39,21 @@ def test_the_outcome_has_a_folder_named_after_the_settings() -> None:
     assert main(["robustness", MODEL, SET, "corruptions=['dc.step=0.1']", "seed=3"]) == 0
     (folder,) = [path.parent for path in Path("runs/robustness").rglob("report.md")]
     assert folder.name == "corruptions=['dc.step=0.1'],seed=3"
+
+
+def test_peers_stand_in_the_table_and_do_not_name_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ("import sys", "from pathlib import Path", "wavs, rttms = map(Path, sys.argv[1:])")
+    loop = "[(rttms / f'{wav.stem}.rttm').touch() for wav in wavs.iterdir()]"
+    Path("nobody.py").write_text("\n".join([*lines, loop]))
+    words = ["robustness", MODEL, SET, "corruptions=['dc.step=0.1','features.scale=1.25']"]
+    assert main([*words, f"peers.nobody='\"{sys.executable}\" nobody.py {{wavs}} {{rttms}}'"]) == 0
+    out = capsys.readouterr().out
+    (head,) = [line for line in out.splitlines() if "change of the DER" in line]
+    assert [cell.strip() for cell in head.split("|")[2:-1]] == ["loud", "nobody"]
+    assert re.search(r"\| clean \(DER\) +\| +[\d.]+ \| +100.0 \|", out)
+    assert re.search(r"\| features.scale=1.25 +\|.*\| +n/a \|", out)
+    (folder,) = [path.parent for path in Path("runs/robustness").rglob("report.md")]
+    assert folder.name == "corruptions=['dc.step=0.1','features.scale=1.25']"
 
 
 def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +125,14 @@ MISTAKES = [
     ([SET, "margins=[{factr: dc}]"], "factr"),
     ([SET, "workers=0"], "workers=0 is out of range"),
     ([SET, "chunk_ms=500"], "chunk_ms=500 is not a multiple of 80 ms"),
+    (
+        [SET, "peers={x: 'python x.py {wavs}'}"],
+        "peers.x=python x.py {{wavs}} has no {{rttms}} after its program: give a",
+    ),
+    (["sets.mine=nosuch", "peers.x='x.py {wavs}'"], "peers.x=x.py {{wavs}} has no {{rttms}}"),
+    ([SET, "peers.x=[a,b]"], "peers.x"),
+    ([SET, "peers.loud='true {wavs} {rttms}'"], "peers.loud is the name of a model, too: choose another"),
+    ([SET, "peers.x='nosuchprogram {wavs} {rttms}'"], "peers.x: there is no program nosuchprogram: give its path"),
     (["recipe=smoke"], "recipe=smoke is neither a recipe (robustness) nor a folder with a conditions.yaml"),
 ]
 

@@ -56,6 +56,20 @@ def config(**changes: Any) -> RobustnessConfig:
     return replace(asked, **changes)
 
 
+def with_peer(study: Study, errors: Components = BLANK.errors) -> Study:
+    """The same with `<peer>`, which has these errors under every change of samples, and those of `a` else."""
+    nothing = {"drift": None, "rms": (), "event_rms": None, "attention": None, "clean_attention": None}
+    nothing |= {"model": "<peer>", "uniform_attention": None, "recovery_s": ()}
+    records = dict(study.records)
+    for condition in study.conditions:
+        unchanged = condition.is_clean or condition.is_alone
+        for place, each in study.records.items():
+            if place[0] == "a" and place[3] == condition.name and not condition.spec.on_features.links:
+                own = replace(each, errors=each.errors if unchanged else errors, **nothing)
+                records["<peer>", *place[1:]] = own
+    return replace(study, records=records, peers={"<peer>": {"command": "p.py {wavs}", "files": {}}})
+
+
 def made_up(changes: Mapping[tuple[str, str], Mapping[str, Any]] | None = None, **asked: Any) -> Study:
     """Records that are all alike, but for `changes` by model and condition; a change may be a function of the number
     of the recording.

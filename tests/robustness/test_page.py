@@ -16,14 +16,14 @@ from diarnorm.evaluation.recordings import parse_source, read_set
 from diarnorm.evaluation.scores import Components
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import parse
-from diarnorm.robustness.figures import colour_of, draw_all
+from diarnorm.robustness.figures import colour_of, draw_all, draw_factors
 from diarnorm.robustness.page import page
 from diarnorm.robustness.players import Player, opus_uri, players_of
 from diarnorm.robustness.study import Study
 from diarnorm.robustness.summary import cells_of, rows_of
 from diarnorm.robustness.tables import report, write_tables
 from tests.evalset import save_set
-from tests.robustness.madeup import KINDS, made_up
+from tests.robustness.madeup import CORRUPTIONS, KINDS, made_up, with_peer
 
 VOID = {"meta", "img", "br"}
 
@@ -164,6 +164,53 @@ def test_the_tables_say_what_was_found(tmp_path: Path) -> None:
     (worst,) = [each for each in values["rows"] if (each["model"], each["condition"]) == ("a", "loudness.swing=20")]
     assert worst["change"]["points"] == pytest.approx(25.0)
     assert worst["verdict"] == "fails"
+
+
+def test_a_peer_stands_beside_the_models_in_everything_but_what_is_inside(tmp_path: Path) -> None:
+    corruptions = (*CORRUPTIONS, "features.scale=1.25")
+    study = with_peer(made_up(corruptions=corruptions), Components(1.0, 0.3, 2.2, 10.0))
+    rows, cells = rows_of(study), cells_of(study)
+    assert {cell.norm for cell in cells} == {"rms", "layer <ln>"}
+    text = report(study, rows, cells)
+    for line in (
+        r"\| change of the DER, points +\| +a \| +b \| +c \| +d \| +<peer> \|",
+        r"\| clean \(DER\) +(\| +10.0 ){5}\|",
+        r"\| burst.slam=15 +(\| \+0.0 ✓ ){4}\| \+25.0 ✗ \|",
+        r"\| features.scale=1.25 +(\| \+0.0 ✓ ){4}\| +n/a \|",
+        r"\| burst.slam +(\| +holds \(\+0.0 at 15\) ){4}\| +fails \(\+25.0 at 15\) \|",
+        r"\| burst.slam=15 +\| <peer> +\| +2.00 \| +2.00 \| +\+0.00 \| +\+0 \| +n/a \| +n/a \|",
+        r"\| nothing +\| <peer> +\| +0 \| .* holds \|",
+        r"- peer <peer>: another program, .* p.py {wavs}",
+    ):
+        assert re.search(line, text), line
+    inside = text[text.index("### Residual stream") :]
+    assert "<peer>" not in inside[: inside.index("##", 5)]
+    values = json.loads(write_tables(study, rows, cells, tmp_path)[1].read_text("utf-8"), parse_constant=pytest.fail)
+    assert values["peers"] == {"<peer>": {"command": "p.py {wavs}", "files": {}}}
+    assert set(values["models"]) == set(KINDS)
+    (row,) = [row for row in values["rows"] if (row["model"], row["condition"]) == ("<peer>", "burst.slam=15")]
+    assert (row["drift"], row["rms"], row["attention"], row["recovery_s"]) == (None, None, None, None)
+    pictures = draw_all(study, rows, cells, tmp_path)
+    assert {path.name for path in pictures.values()} == {
+        f"x_{name}.png" for name in ("factors", "changes", "residual", "grid")
+    }
+    html = page(study, rows, cells, pictures, [])
+    fields = {cells[0]: [cell.strip() for cell in cells[1:]] for cells in outline_of(html).cells[:8]}
+    assert fields["condition"] == [*KINDS, "<peer>"]
+    assert fields["features.scale=1.25"] == [*["+0.0 ✓"] * 4, "n/a"]
+    assert "<peer>" not in html
+    assert "<strong>&lt;peer&gt;</strong> (another program): 0 holds" in re.sub(r"</?span[^>]*>", "", html)
+
+
+def test_a_peer_has_a_line_of_its_own() -> None:
+    study = with_peer(made_up(corruptions=("loudness.swing=6", "loudness.swing=20")))
+    figure = draw_factors(study, rows_of(study))
+    assert figure is not None
+    lines = {str(line.get_label()): line for line in figure.axes[0].get_lines()}
+    assert set(study.columns) <= set(lines)
+    others = {lines[model].get_color() for model in KINDS}
+    assert lines["<peer>"].get_color() not in others
+    assert np.asarray(lines["<peer>"].get_ydata()) == pytest.approx([10.0, 10.0])
 
 
 def test_players_give_back_the_changed_sound(tmp_path: Path) -> None:
