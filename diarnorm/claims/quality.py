@@ -17,9 +17,9 @@ from diarnorm.norms import NORMS
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """`results` is the folder of an evaluation of models of both norms."""
+    """`evaluation` is the folder of an evaluation of models of both norms."""
 
-    results: str = ""
+    evaluation: str = ""
 
 
 def quality(config: QualityConfig, folder: Path) -> Evidence:
@@ -28,12 +28,12 @@ def quality(config: QualityConfig, folder: Path) -> Evidence:
     Raises:
         ValueError: no results, none of one of the norms, or norms with other recordings.
     """
-    if not config.results:
+    if not config.evaluation:
         raise ValueError(
-            "no results to compare: give results=FOLDER, where `diarnorm evaluate` wrote, with models of both norms"
+            "no results to compare: give evaluation=FOLDER, where `diarnorm evaluate` wrote, with models of both norms"
         )
-    results = [result for shard in find_shards(Path(config.results).expanduser()) for result in shard.results]
-    return evidence_of(results, config.results)
+    results = [result for shard in find_shards(Path(config.evaluation).expanduser()) for result in shard.results]
+    return evidence_of(results, config.evaluation)
 
 
 def evidence_of(results: Sequence[Result], source: str) -> Evidence:
