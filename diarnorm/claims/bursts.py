@@ -42,7 +42,7 @@ AROUND_S = 2.0
 class BurstConfig:
     """Trained models, and the recordings that bursts are put into."""
 
-    models: Any = ()
+    models: Any = ""
     recordings: str = ""
     """A folder of recordings with RTTM beside each; the sample recordings unless given."""
     burst: str = "slam"

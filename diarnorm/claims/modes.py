@@ -29,7 +29,7 @@ MODES = (EVAL, ALL, ALONE, CHUNKS)
 class ModesConfig:
     """Models with BatchNorm, and what they are run on: conversations of voices of `speech`, simulated."""
 
-    models: Any = ()
+    models: Any = ""
     speech: str = "synthetic"
     """A manifest, a tree of speakers, or `synthetic`; the part for development where it has one."""
     conversations: int = 24

@@ -57,6 +57,8 @@ def test_all_is_everything() -> None:
         (["1", "rounds=3"], "rounds=3 changes a recipe, and none of these experiments has one"),
         (["--lits"], "unknown option --lits; did you mean --list?"),
         (["6"], "no models to compare: give models=[PATH,...], trained with different norms"),
+        (["6", "models={a: nowhere}"], "nowhere"),
+        (["7", "models={a: nowhere}"], "nowhere"),
         (["12"], "no results to compare: give evaluation=FOLDER"),
         (["12", "evaluation=nowhere"], "nowhere is no folder: give the one that the jobs wrote to"),
         (["12", "evaluatio=x"], "did you mean evaluation?"),
