@@ -81,9 +81,11 @@ class HydraCommand:
         import hydra
         from hydra.core.config_store import ConfigStore
 
-        ConfigStore.instance().store("schema", node=self.schema(), provider="diarnorm")
+        schema = self.schema()
+        ConfigStore.instance().store("schema", node=schema, provider="diarnorm")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `run`, which says them in one sentence
         options, overrides = _options_first(words)
+        overrides = [word for given in overrides for word in (*self._emptied(given, schema), given)]
         overrides += [f"hydra.searchpath=[{quoted(str(configs_dir()))}]", f"hydra.job.name={quoted(job_name)}"]
         for group in ("job_logging", "hydra_logging"):  # no lines on stdout, no empty log file; warnings are seen
             if not any(word.startswith(f"hydra/{group}=") for word in overrides):
@@ -94,6 +96,15 @@ class HydraCommand:
             hydra.main(version_base="1.3", config_path=str(folder), config_name=config)(self.job)()
         finally:
             sys.argv = before
+
+    def _emptied(self, word: str, schema: Any) -> list[str]:
+        """What goes before an override of a whole free key of any type: Hydra would merge a dict into the recipe's, and
+        refuse a list for a dict."""
+        from omegaconf import DictConfig, OmegaConf
+
+        key = word.partition("=")[0]
+        whole = key in self.free and not isinstance(OmegaConf.select(schema, key), DictConfig)
+        return [f"{key}=null"] if whole else []
 
     def job(self, config: Any) -> dict[str, float]:
         """`work` as Hydra calls it: alone, it fails past Hydra; in a sweep Hydra goes on with the next."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from diarnorm.cli import main
 from diarnorm.evaluation.config import EvaluateConfig, MemoryChanges, TurnChanges, Variant
@@ -207,3 +208,11 @@ def test_help_loads_nothing_heavy(capsys: pytest.CaptureFixture[str]) -> None:
         f"sys.exit(len({heavy!r} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, stdout=-3)
+
+
+@pytest.mark.parametrize("given", ["rms", "[rms]", "{mine: rms}"])
+def test_models_of_ones_own_take_the_place_of_a_recipes(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recipe has three by name; a dict would be merged into them, a list or a name refused."""
+    assert main(["evaluate", "recipe=long", f"models={given}", "--cfg", "job"]) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert config["models"] == yaml.safe_load(given)
