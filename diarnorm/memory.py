@@ -211,11 +211,18 @@ class SpeakerMemory(nn.Module):
         newcomer = self.newcomers(state.count)
         prototype = F.normalize(state.total, dim=-1)
         activity = self.decoder(context, e, prototype, state.count, newcomer).sigmoid() * here[:, None]
+        weight = self.weights(activity, newcomer, state)
+        return activity, weight, self._update(state, e, weight, here)
+
+    def weights(
+        self, activity: Float[Tensor, "batch slots"], newcomer: Bool[Tensor, "batch slots"], state: MemoryState
+    ) -> Float[Tensor, "batch slots"]:
+        """Weight with which a frame enters each slot: the exclusive activity, where that is enough."""
         threshold = torch.where(newcomer, self.config.birth, self.config.floor)
         weight = exclusive(activity)
         weight = torch.where(weight >= threshold, weight, 0.0)
         weight[:, -1] = 0.0
-        return activity, weight, self._update(state, e, weight, here)
+        return weight
 
     def _update(self, state: MemoryState, e: Tensor, weight: Tensor, here: Tensor) -> MemoryState:
         raw = state.count + weight

@@ -29,7 +29,8 @@ pictures.
   diarnorm evaluate sets.mine=FOLDER 'models={own: rms, sum: {path: rms, memory: {cap_frames: inf}}}'
   diarnorm evaluate recipe=samples
 A model is a shipped name, a model file, or a folder of RTTM files from elsewhere; models={a: PATH, b: PATH} names them,
-and {path: PATH, chunk_ms: ..., max_speakers: ..., turns: {...}, memory: {...}} is one under settings of its own.
+and {path: PATH, chunk_ms: ..., max_speakers: ..., turns: {...}, memory: {...}} is one under settings of its own; with
+oracle_memory: true its memory is told by the reference whom it hears, which shows what errors of remembering cost.
 A set is a folder of recordings with NAME.rttm beside each (and UEM files where only parts are scored), a list of
 recordings, or its parts: sets.x.audio=FOLDER sets.x.rttm=FOLDER sets.x.uem=FILE, or sets.x.region_s=[0,30].
 Everything goes to runs/evaluate/CHANGES; hypotheses that are there are used again while model, recording and settings

@@ -53,6 +53,9 @@ class Variant(Changes):
 
     path: str = ""
     """Name of a shipped model, or path of a model file."""
+    oracle_memory: bool = False
+    """Whether the reference says whom the memory hears, as if it never erred: a bound, no result; see
+    `evaluation.oracle`."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class Settings:
     turns: tuple[tuple[str, Any], ...] = ()
     memory: tuple[tuple[str, Any], ...] = ()
     device: str = "cpu"
+    oracle_memory: bool = False
 
     def changed_by(self, changes: Changes) -> "Settings":
         """These, but for what is given there."""
@@ -51,6 +52,7 @@ class Settings:
             tuple({**dict(self.turns), **given_values(changes.turns)}.items()),
             tuple({**dict(self.memory), **given_values(changes.memory)}.items()),
             self.device,
+            self.oracle_memory or (isinstance(changes, Variant) and changes.oracle_memory),
         )
 
     def plain(self) -> dict[str, Any]:
@@ -157,6 +159,8 @@ def _candidate(name: str, path: Path, variant: Variant, settings: Settings) -> C
             replace(own, **dict(getattr(settings, part)))
         except ValueError as error:
             raise ValueError(f"{part} of {name} with these changes: {error}") from error
+    if settings.oracle_memory and rules["memory"].kind == "none":
+        raise ValueError(f"{name} has no memory: leave out oracle_memory")
     return Candidate(name, path, file_sha256(path), settings)
 
 
@@ -170,18 +174,23 @@ def given_turns(candidate: Candidate, set_name: str, notes: list[str]) -> dict[s
     return read_recordings(own if own.is_dir() else candidate.path, notes)
 
 
-def diarize(candidate: Candidate, audio: Path, rttm: Path) -> Hypothesis:
+def diarize(candidate: Candidate, audio: Path, rttm: Path, reference: Sequence[Turn] = ()) -> Hypothesis:
     """What a model says about a recording: read from `rttm` where that was made from the same, else made and kept.
 
-    Either way the turns are those of the file, in whole milliseconds.
+    Either way the turns are those of the file, in whole milliseconds. Only an oracle's memory is told the `reference`.
 
     Raises:
         ValueError: the recording cannot be read, or the device is not there.
     """
-    key, settings = _key(candidate, audio), candidate.settings
+    key, settings = _key(candidate, audio, reference), candidate.settings
     kept = _kept(rttm, key)
     if kept is None:
-        turns, busy_s, notes = _run(_load(candidate.path, candidate.sha256, settings), audio, settings)
+        diarizer = _load(candidate.path, candidate.sha256, settings)
+        if settings.oracle_memory:
+            from diarnorm.evaluation.oracle import told
+
+            diarizer = told(diarizer, reference)
+        turns, busy_s, notes = _run(diarizer, audio, settings)
         rttm.parent.mkdir(parents=True, exist_ok=True)
         with replacing(rttm) as partial, partial.open("w", encoding="utf-8") as file:
             write_rttm(sorted(turns), rttm.stem, file)
@@ -192,13 +201,15 @@ def diarize(candidate: Candidate, audio: Path, rttm: Path) -> Hypothesis:
     return Hypothesis(tuple(written), kept["busy_s"], tuple(kept["notes"]))
 
 
-def _key(candidate: Candidate, audio: Path) -> dict[str, Any]:
+def _key(candidate: Candidate, audio: Path, reference: Sequence[Turn]) -> dict[str, Any]:
     """All that turns depend on, as plain JSON values."""
     import diarnorm
 
+    told = [[turn.start, turn.end, turn.speaker] for turn in reference] if candidate.settings.oracle_memory else None
     return {
         "model_sha256": candidate.sha256,
         "audio_sha256": file_sha256(audio),
+        "told": told,
         **candidate.settings.plain(),
         "diarnorm": diarnorm.__version__,
     }

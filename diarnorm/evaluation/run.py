@@ -150,7 +150,7 @@ def score_task(task: Task) -> Result:
     hypothesis = Hypothesis(task.given or (), None, ())
     if task.candidate.is_network:
         assert recording.audio is not None
-        hypothesis = diarize(task.candidate, recording.audio, task.rttm)
+        hypothesis = diarize(task.candidate, recording.audio, task.rttm, recording.reference)
     turns = hypothesis.turns
     region = scored_region(recording.reference, turns, recording.region, recording.duration_s)
     spans = merge_turns(Turn(start, end, "") for start, end in region if end > start)

@@ -179,9 +179,16 @@ def _changes(asked: dict[str, Any]) -> str:
     """What was asked of models, in words."""
     chunk = "each model's own" if asked["chunk_ms"] is None else f"{asked['chunk_ms']} ms"
     turns = _pairs(asked["turns"], ", ") or "each model's own settings"
-    memory = f"; memory: {_pairs(asked['memory'], ', ')}" if asked["memory"] else ""
+    memory = _memory(asked, ", ")
+    memory = f"; memory: {memory}" if memory else ""
     speakers = "" if asked["max_speakers"] is None else f"; speakers at most: {asked['max_speakers']}"
     return f"chunk: {chunk}; turns: {turns}{memory}{speakers}"
+
+
+def _memory(asked: dict[str, Any], between: str) -> str:
+    """What was asked of the memory; results of older versions do not speak of an oracle."""
+    told = ["told by the reference (a bound)"] if asked.get("oracle_memory", False) else []
+    return between.join([*([_pairs(asked["memory"], between)] if asked["memory"] else []), *told])
 
 
 def _pairs(values: dict[str, Any], between: str) -> str:
@@ -241,7 +248,7 @@ def write_tables(comparison: Comparison, folder: Path) -> list[Path]:
 def _write_csv(comparison: Comparison, file: Any) -> None:
     """One line per row; what was asked of its model stands in every line."""
     asked = {
-        name: {"chunk_ms": changes["chunk_ms"]} | {part: _pairs(changes[part], " ") for part in ("turns", "memory")}
+        name: {"chunk_ms": changes["chunk_ms"], "turns": _pairs(changes["turns"], " "), "memory": _memory(changes, " ")}
         for name, changes in ((name, each["changes"]) for name, each in comparison.shard.heading.models.items())
     }
     names = [each.name for each in (*fields(Row), *fields(Causes)) if each.name != "causes"]

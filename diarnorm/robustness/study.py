@@ -58,6 +58,8 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     conditions = find_conditions(config)
     models = find_models(config.models, folder)
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
+    if any(each.settings.oracle_memory for each in candidates):
+        raise ValueError("oracle_memory is for `diarnorm evaluate`: damage tells nothing of a memory that is told")
     peers = find_peers(config.peers, [each.name for each in candidates], folder)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]

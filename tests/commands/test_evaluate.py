@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = "chunk_ms collars_s device family_by group_by long_s max_speakers memory models num_resamples pause_s seed sets "
 KEYS += "shard skip_overlap strict turns workers"
 MEMORY_KEYS = "birth cap_frames confirm_frames drop_frames floor"
-VARIANT_KEYS = "chunk_ms max_speakers memory path turns"
+VARIANT_KEYS = "chunk_ms max_speakers memory oracle_memory path turns"
 TURN_KEYS = "hold_frames min_off_frames min_on_frames offset onset pad_frames undivided"
 FILES = {"evaluation.md", "evaluation.csv", "evaluation.json", "evaluation.png", "causes.png"}
 
@@ -118,6 +118,17 @@ def test_variants_of_a_model_stand_in_one_table() -> None:
     own = "- sum: chunk: 480 ms; turns: each model's own settings; memory: birth=0.3, cap_frames=inf"
     assert [line for line in text.splitlines() if line.startswith(("- sum:", "- own:"))] == [own]
     json.loads((folder / "evaluation.json").read_text("utf-8"), parse_constant=pytest.fail)
+
+
+def test_what_is_no_result_says_so() -> None:
+    variants = "{own: loud.safetensors, told: {path: loud.safetensors, oracle_memory: true}}"
+    assert main(["evaluate", f"models={variants}", SET]) == 0
+    text = Path("runs/evaluate/evaluation.md").read_text("utf-8")
+    assert (
+        "- told: chunk: each model's own; turns: each model's own settings; memory: told by the reference (a bound)"
+        in text
+    )
+    assert [row["memory"] for row in rows() if row["kind"] == "pooled"] == ["", "told by the reference (a bound)"] * 2
 
 
 def test_recipes_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
