@@ -37,15 +37,24 @@ def check_range(
         raise ValueError(f"{key}={value} is out of range: give a number {' and '.join(bounds)}")
 
 
+def check_expression(key: str, given: str) -> re.Pattern[str]:
+    """Refuse what is no regular expression; the expression.
+
+    Raises:
+        ValueError: with the key and what is wrong.
+    """
+    try:
+        return re.compile(given)
+    except re.error as error:
+        raise ValueError(f"{key}={given} is no regular expression: {error}") from error
+
+
 def check_one_group(key: str, given: str, example: str, choices: str = "an expression") -> None:
     """Refuse what is no regular expression with one group.
 
     Raises:
         ValueError: with the key, the number of groups and an example.
     """
-    try:
-        num_groups = re.compile(given).groups
-    except re.error as error:
-        raise ValueError(f"{key}={given} is no regular expression: {error}") from error
+    num_groups = check_expression(key, given).groups
     if num_groups != 1:
         raise ValueError(f"{key}={given} has {num_groups} groups: give {choices} with one group, such as '{example}'")

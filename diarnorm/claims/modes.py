@@ -42,7 +42,7 @@ class ModesConfig:
 
 
 def batchnorm_modes(config: ModesConfig, folder: Path) -> Evidence:
-    """DER in each mode, over all models; the measure is of one recording at a time, as a stream has it.
+    """DER in each mode, over all models; the measure is of a whole recording at once.
 
     Raises:
         ValueError: no model, or one without BatchNorm.

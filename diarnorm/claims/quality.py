@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from diarnorm.checks import check_expression
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, spoken
 from diarnorm.evaluation.results import Result, find_shards
 from diarnorm.evaluation.scores import Components, bootstrap_difference, bootstrap_interval
@@ -17,9 +18,18 @@ from diarnorm.norms import NORMS
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """`evaluation` is the folder of an evaluation of models of both norms."""
+    """`evaluation` is the folder of an evaluation of models of both norms.
+
+    Raises ValueError for `names` that are no regular expression.
+    """
 
     evaluation: str = ""
+    names: str = ""
+    """Regular expression: only models in whose names it is found count. Models of a norm that differ in more than
+    their seed, as in their front end, are to be left out by it."""
+
+    def __post_init__(self) -> None:
+        check_expression("names", self.names)
 
 
 def quality(config: QualityConfig, folder: Path) -> Evidence:
@@ -32,7 +42,8 @@ def quality(config: QualityConfig, folder: Path) -> Evidence:
         raise ValueError(
             "no results to compare: give evaluation=FOLDER, where `diarnorm evaluate` wrote, with models of both norms"
         )
-    results = [result for shard in find_shards(Path(config.evaluation).expanduser()) for result in shard.results]
+    shards = find_shards(Path(config.evaluation).expanduser())
+    results = [result for shard in shards for result in shard.results if re.search(config.names, result.model)]
     return evidence_of(results, config.evaluation)
 
 

@@ -6,8 +6,9 @@ from diarnorm.claims.registry import Criterion, Judgement
 
 INTRODUCTION = (
     "What is said about normalisation layers, each put to the test by an experiment; `diarnorm claims N` runs it "
-    "again. What confirms a claim was fixed beforehand, as bounds: a criterion holds when the whole 95 % interval "
-    "keeps them. All hold: confirmed. All fail: refuted. Else conditional, and the criteria say on what."
+    "again. What confirms a claim are bounds; those of the studies were fixed before there were data. A criterion "
+    "holds when the whole 95 % interval keeps them. All hold: confirmed. All fail: refuted. Else conditional, and the "
+    "criteria say on what."
 )
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from diarnorm.commands.arguments import Parser
 
 EPILOG = """\
-The kernel makes norm=rms as fast as norm=layer on a CPU; the results are the same up to rounding. It needs a C++
+The kernel makes norm=rms faster than norm=layer on a CPU; the results are the same up to rounding. It needs a C++
 compiler (c++, g++ or clang++, or the one named in the variable CXX), takes 10 to 30 seconds, and is written to
 $XDG_CACHE_HOME/diarnorm (~/.cache/diarnorm). To be rid of it, delete that folder.
 

@@ -25,7 +25,7 @@ end, and the first has to say what was wrong."""
 
 USAGE = """usage: diarnorm train [recipe=NAME|FOLDER] [GROUP=OPTION ...] [KEY=VALUE ...] [-m]
 
-Trains a model. recipe=base is the shipped model's, recipe=smoke tries everything in a minute.
+Trains a model. recipe=base is the shipped model's, recipe=smoke tries everything in seconds.
   diarnorm train recipe=smoke
   diarnorm train recipe=base norm=layer data.speech=corpus/utterances.tsv
   diarnorm train -m norm=rms,layer,batch train.seed=0,1,2

@@ -17,7 +17,7 @@ from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, F
 Column = tuple[str, Callable[[Row], str]]
 SIGNS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", None: ""}
 """What stands behind a figure in tables and pictures."""
-LEGEND = "✓ within its margin, ✗ beyond it, ? the recordings do not tell, no sign: no margin"
+LEGEND = "✓ within its margin, ✗ beyond it or speech heard in silence, ? the recordings do not tell, no sign: no margin"
 
 
 def points(change: Change) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from diarnorm.checkpoint import Checkpoint, save_checkpoint
 from diarnorm.claims import bursts, modes
 from diarnorm.claims.bursts import AttentionShares, BurstConfig
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
-from diarnorm.claims.quality import evidence_of
+from diarnorm.claims.quality import QualityConfig, evidence_of, quality
 from diarnorm.conformer import Attention, BlockState, EncoderConfig
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Result
@@ -125,6 +126,21 @@ def test_quality_pairs_recordings_over_seeds() -> None:
     rows = {row[0]: row for row in evidence_of(results, "x").tables[0].rows}
     assert rows["layer"][1:3] == ("3", "4")
     assert rows["layer"][3].startswith("44.5 (")
+
+
+def test_quality_leaves_out_models_that_are_no_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of another front end has the norm in its name, too."""
+    results = [
+        result(model, name, error + 2.0 * (model == "rms_frame"))
+        for model in ("rms-0", "layer-0", "rms_frame")
+        for name, error in {"a": 1.0, "b": 5.0}.items()
+    ]
+    monkeypatch.setattr("diarnorm.claims.quality.find_shards", lambda folder: [SimpleNamespace(results=results)])
+    (of_all,) = quality(QualityConfig(str(tmp_path)), tmp_path).measures
+    (of_seeds,) = quality(QualityConfig(str(tmp_path), names="-[0-9]$"), tmp_path).measures
+    assert (of_all.value, of_seeds.value) == (pytest.approx(10.0), 0.0)  # 1 s of 10 in the mean of two models
+    with pytest.raises(ValueError, match=r"names=\( is no regular expression"):
+        QualityConfig(names="(")
 
 
 def test_quality_says_what_is_missing() -> None:
