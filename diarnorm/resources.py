@@ -1,16 +1,20 @@
-"""Where the files that travel with the package lie: configurations, recipes, sample recordings, models.
+"""Where the files that travel with the package lie: configurations, recipes, sample recordings, models, and sources.
 
 The folders `configs/`, `recipes/` and `data_samples/` stand at the top of a checkout and inside the package
 once it is installed from a wheel; the functions here answer for both. Nothing is copied, unpacked or
 downloaded, and no function looks at the current folder.
 """
 
+import hashlib
+from functools import cache
 from pathlib import Path
 
 DEFAULT_MODEL = "rms"
 """The shipped model that is used unless another is asked for."""
 
 _PACKAGE = Path(__file__).resolve().parent
+_CODE_OF_TURNS = ("*.py", "audio/*.py", "kernels/*.py", "kernels/*.cpp")
+"""What a model needs to hear a recording, beside its file; no more, so that the hash stays while other parts change."""
 
 
 def _folder(packaged: str, in_checkout: str) -> Path:
@@ -69,3 +73,18 @@ def find_model(name_or_path: str | Path | None = None) -> Path:
     given = DEFAULT_MODEL if name_or_path is None else name_or_path
     is_file = isinstance(given, Path) or given != Path(given).name or Path(given).suffix != ""
     return Path(given) if is_file else model_path(str(given))
+
+
+@cache
+def code_sha256() -> str:
+    """Hash of the sources that turns depend on: names and bytes of the modules at the top of the package, of `audio`
+    and of `kernels`. What was made by one code is not taken for another's, whatever the version says."""
+    return _sources_sha256(_PACKAGE)
+
+
+def _sources_sha256(package: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in _CODE_OF_TURNS for path in package.glob(pattern)):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
+    return digest.hexdigest()

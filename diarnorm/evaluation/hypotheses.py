@@ -21,7 +21,7 @@ from diarnorm.audio.reader import open_audio
 from diarnorm.evaluation.config import OF_THE_MEMORY, Changes, Variant, given_values
 from diarnorm.evaluation.scoring import read_recordings
 from diarnorm.modelfile import as_json, read_header
-from diarnorm.resources import find_model, model_names
+from diarnorm.resources import code_sha256, find_model, model_names
 from diarnorm.rttm import read_rttm, write_rttm
 from diarnorm.timebase import SAMPLE_RATE
 from diarnorm.turns import Turn, TurnConfig
@@ -203,15 +203,13 @@ def diarize(candidate: Candidate, audio: Path, rttm: Path, reference: Sequence[T
 
 def _key(candidate: Candidate, audio: Path, reference: Sequence[Turn]) -> dict[str, Any]:
     """All that turns depend on, as plain JSON values."""
-    import diarnorm
-
     told = [[turn.start, turn.end, turn.speaker] for turn in reference] if candidate.settings.oracle_memory else None
     return {
         "model_sha256": candidate.sha256,
         "audio_sha256": file_sha256(audio),
         "told": told,
         **candidate.settings.plain(),
-        "diarnorm": diarnorm.__version__,
+        "code_sha256": code_sha256(),
     }
 
 

@@ -147,9 +147,11 @@ def test_it_is_kept_while_everything_is_the_same(tmp_path: Path, candidate: Cand
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("change", ["model", "audio", "chunk", "turns", "memory", "speakers", "rttm", "record", "gone"])
+@pytest.mark.parametrize(
+    "change", ["model", "audio", "chunk", "turns", "memory", "speakers", "code", "rttm", "record", "gone"]
+)
 def test_it_is_made_again_when_something_changes(
-    tmp_path: Path, candidate: Candidate, runs: list[Path], change: str
+    tmp_path: Path, candidate: Candidate, runs: list[Path], change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audio, rttm = save_set(tmp_path, ["a_one"]) / "a_one.wav", tmp_path / "a.hyp.rttm"
     first = diarize(candidate, audio, rttm)
@@ -158,6 +160,8 @@ def test_it_is_made_again_when_something_changes(
         candidate = Candidate("loudness", other, file_sha256(other))
     elif change == "audio":
         (save_set(tmp_path / "other", ["a_two"]) / "a_two.wav").replace(audio)
+    elif change == "code":
+        monkeypatch.setattr(hypotheses, "code_sha256", lambda: "of other sources")
     elif change == "rttm":
         save_rttm(rttm, [("by_hand", 0, 1)])
     elif change == "record":
@@ -170,7 +174,7 @@ def test_it_is_made_again_when_something_changes(
         candidate = replace(candidate, settings=replace(OWN, **changes.get(change, {"max_speakers": 2})))
     again = diarize(candidate, audio, rttm)
     assert len(runs) == 2
-    assert (again.turns == first.turns) == (change in ("speakers", "chunk", "memory", "rttm", "record", "gone"))
+    assert (again.turns == first.turns) == (change in ("speakers", "chunk", "memory", "code", "rttm", "record", "gone"))
 
 
 def test_turns_are_changed_as_asked(tmp_path: Path, candidate: Candidate) -> None:
