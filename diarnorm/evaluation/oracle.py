@@ -31,15 +31,17 @@ class ToldMemory(SpeakerMemory):
             confirm_frames=1.0,
             drop_frames=sys.maxsize,
         )
-        slots = self.config.num_slots + 1
-        self.told = nn.functional.pad(told, (0, slots - told.shape[1], 0, 1))
+        self.told = nn.functional.pad(told, (0, 0, 0, 1))
         """The last row, of nobody, stands for all frames after the others."""
 
     def weights(
         self, activity: Float[Tensor, "batch slots"], newcomer: Bool[Tensor, "batch slots"], state: MemoryState
     ) -> Float[Tensor, "batch slots"]:
-        """The given ones, whatever the activity is."""
-        return self.told.to(activity.device)[state.frame.clamp(max=len(self.told) - 1)]
+        """The given ones, whatever the activity is. Speakers beyond the slots of a stream are nobody; the last column
+        is the overflow's, which nothing enters."""
+        told = self.told.to(activity.device)[state.frame.clamp(max=len(self.told) - 1)]
+        slots = activity.shape[1] - 1
+        return nn.functional.pad(told[:, :slots], (0, 1 + max(0, slots - told.shape[1])))
 
 
 def told(diarizer: Diarizer, reference: Sequence[Turn]) -> Diarizer:

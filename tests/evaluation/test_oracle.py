@@ -78,6 +78,33 @@ def test_what_is_told_matters_and_own_decisions_do_not() -> None:
     assert state.count[0, :4].tolist() == [*weight.sum(dim=0).tolist(), 0.0]
 
 
+@pytest.mark.parametrize("num_slots", [1, 2, 3, 7])  # three are told, the memory itself has four slots
+def test_a_stream_may_have_fewer_slots_or_more(num_slots: int) -> None:
+    """Slots are told in order, as far as they go; who has none enters nothing, and leaves the others alone."""
+    memory, weight = make_memory(), some_speech(80, 3)
+    h = torch.randn(1, 80, DIM, generator=torch.Generator().manual_seed(1))
+    oracle = ToldMemory(memory, weight)
+    output, state = oracle(h, oracle.init_state(1, num_slots))
+    given = min(num_slots, 3)
+    assert output.weight.shape == output.activity.shape == (1, 80, num_slots)
+    assert output.weight[0, :, :given].equal(weight[:, :given])
+    assert not output.weight[0, :, given:].any()
+    assert state.count[0].tolist() == [*weight.sum(dim=0).tolist()[:given], *[0.0] * (num_slots + 1 - given)]
+    known = weight[:, :given]
+    expected = decode(memory, h, known[None])[0].sigmoid()
+    heard = known.cumsum(dim=0) - known > 0
+    torch.testing.assert_close(
+        torch.where(heard, output.activity[0, :, :given], 0), torch.where(heard, expected[:, :-1], 0)
+    )
+
+
+@pytest.mark.parametrize("max_speakers", [2, 12])
+def test_an_oracle_may_be_asked_for_some_speakers_at_most(tmp_path: Path, max_speakers: int) -> None:
+    reference = read_rttm(samples_dir() / "meeting.rttm")["meeting"]
+    found = diarize_sample(replace(ORACLE, max_speakers=max_speakers), tmp_path, reference)
+    assert len({turn.speaker for turn in found}) == min(max_speakers, len({turn.speaker for turn in reference}))
+
+
 def test_speakers_are_in_the_order_in_which_they_are_heard_alone() -> None:
     turns = [Turn(1.0, 2.0, "a"), Turn(0.0, 1.5, "c"), Turn(1.2, 1.4, "b"), Turn(3.0, 3.08, "b")]
     weight = alone(turns)
