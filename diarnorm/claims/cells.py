@@ -32,9 +32,13 @@ LOSSES = ("births", "outputs", "speech")
 """What a cell is judged by, where it has it: losses that do not depend on the run's own decisions."""
 WINDOW = 20
 """Steps at the end of a run whose losses are averaged."""
+SETTINGS = "cell.json"
+"""File in a cell's folder: the settings of its run."""
 BIG_FILES = ("last.pt", "ema.safetensors", "model.safetensors")
 HALF = 0.5
 """A run fails when it gets less than this share of the way that the best of its kind gets."""
+WITHOUT_INFLUENCE = {"data": ("cache_dir", "store"), "train": ("device", "threads", "workers")}
+"""Settings of a run that change how it is done, not what comes out."""
 Prepare = Callable[[Model], None]
 
 
@@ -148,8 +152,14 @@ def gradient_size(module: torch.nn.Module) -> float:
 
 
 def run_cells(cells: Sequence[Cell], folder: Path, part: str) -> list[Outcome] | None:
-    """Run the cells of one part; the outcomes of all, or None while other parts have some to do."""
+    """Run the cells of one part; the outcomes of all, or None while other parts have some to do.
+
+    Raises:
+        ValueError: a cell that is there, finished or not, is of a run with other settings.
+    """
     number, of = parse_shard(part)
+    for cell in cells:
+        check_settings(cell, folder / cell.name)
     for at, cell in enumerate(cells):
         if at % of == number and not (path := outcome_path(folder, cell)).exists():
             print(f"{path.parent.name} ({at + 1} of {len(cells)})", file=sys.stderr, flush=True)
@@ -166,14 +176,38 @@ def outcome_path(folder: Path, cell: Cell) -> Path:
     return folder / cell.name / "outcome.json"
 
 
-def run_cell(cell: Cell, folder: Path) -> Outcome:
-    """Train one cell to its end, write its outcome, and remove its weights unless they are wanted."""
-    config_path = folder / "cell.json"
-    told = json.dumps(as_json(asdict(cell.run)), sort_keys=True)
-    if config_path.exists() and config_path.read_text(encoding="utf-8") != told:
+def check_settings(cell: Cell, folder: Path) -> None:
+    """Compare a cell with what its folder is of, if it is there.
+
+    Raises:
+        ValueError: that is a run with other settings.
+    """
+    path = folder / SETTINGS
+    if not path.exists():
+        return
+    kept, own = (_decisive(values) for values in (json.loads(path.read_text(encoding="utf-8")), asdict(cell.run)))
+    if kept != own:
         raise ValueError(f"{folder} is of a run with other settings: remove it, or choose another with --output")
+
+
+def _decisive(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a run as plain JSON values, without those that do not change what comes out."""
+    return {
+        part: {key: value for key, value in own.items() if key not in WITHOUT_INFLUENCE.get(part, ())}
+        for part, own in as_json(values).items()
+    }
+
+
+def run_cell(cell: Cell, folder: Path) -> Outcome:
+    """Train one cell to its end, write its outcome, and remove its weights unless they are wanted.
+
+    Raises:
+        ValueError: what is in the folder is of a run with other settings.
+    """
+    check_settings(cell, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config_path.write_text(told, encoding="utf-8")
+    with replacing(folder / SETTINGS) as partial:
+        partial.write_text(json.dumps(as_json(asdict(cell.run)), sort_keys=True), encoding="utf-8")
     try:
         der, stopped = WatchedTrainer(cell.run, folder, cell.prepare).run()["der"], False
     except ValueError as error:
@@ -208,7 +242,7 @@ def _outcome(cell: Cell, folder: Path, der: float, *, stopped: bool) -> Outcome:
         first_loss=losses[0],
         last_loss=math.inf if stopped else sum(tail) / len(tail),
         gradient_at_start=ratios[0] if ratios else math.inf,
-        gradient_ratio=sorted(ratios)[len(ratios) // 2] if ratios else math.inf,
+        gradient_ratio=median(ratios) if ratios else math.inf,
         der=der,
         losses=tuple(losses),
     )

@@ -12,12 +12,12 @@ from typing import cast
 
 from torch import nn
 
-from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from diarnorm.checkpoint import load_checkpoint, save_checkpoint
 from diarnorm.checks import check_range
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, run_cells
 from diarnorm.claims.evidence import Evidence, Plot, Series, Table, average, number
 from diarnorm.convert import convert, read_off, swap_norm
-from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.evaluation.hypotheses import file_sha256, replacing
 from diarnorm.model import Model
 from diarnorm.residual import relative_error
 from diarnorm.resources import find_model
@@ -49,7 +49,7 @@ def finetuning(config: FinetuneConfig, folder: Path) -> Evidence | None:
         return None
     cells, errors = [], {}
     for seed, path in first.items():
-        starts = _starts(load_checkpoint(path), folder / "starts", seed)
+        starts = _starts(path, folder / "starts", seed)
         for arm, (start, model, error) in starts.items():
             errors[arm, seed] = error
             cells.append(_arm(config, arm, seed, start, model))
@@ -80,8 +80,12 @@ def _pretrained(config: FinetuneConfig, folder: Path) -> dict[int, Path] | None:
     return {seed: folder / cell.name / "model.safetensors" for seed, cell in zip(seeds, cells, strict=True)}
 
 
-def _starts(checkpoint: Checkpoint, folder: Path, seed: int) -> dict[str, tuple[Path, Model, float]]:
-    """For each arm a file to start from, its model, and by how much its function differs from what was trained."""
+def _starts(trained: Path, folder: Path, seed: int) -> dict[str, tuple[Path, Model, float]]:
+    """For each arm a file to start from, its model, and by how much its function differs from what was trained.
+
+    The files' names have the first digits of the trained model's hash, so that none is taken for another's.
+    """
+    checkpoint, digest = load_checkpoint(trained), file_sha256(trained)[:12]
     model = checkpoint.model
     makers: dict[str, Callable[[], Model]] = {
         "none": lambda: model,
@@ -92,7 +96,7 @@ def _starts(checkpoint: Checkpoint, folder: Path, seed: int) -> dict[str, tuple[
     found = {}
     folder.mkdir(parents=True, exist_ok=True)
     for arm, make in makers.items():
-        path, made = folder / f"{arm}-{seed}.safetensors", make()
+        path, made = folder / f"{arm}-{seed}-{digest}.safetensors", make()
         if not path.exists():
             with replacing(path) as partial:
                 save_checkpoint(partial, replace(checkpoint, model=made))

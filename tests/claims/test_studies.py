@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from diarnorm.checkpoint import load_checkpoint
+from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diarnorm.claims import cells, finetuning, placement, rates, start
 from diarnorm.claims.cells import Cell, GridConfig, Outcome, StudyConfig, failures, gradient_size, run_cell, run_cells
 from diarnorm.claims.evidence import Evidence
@@ -75,6 +75,31 @@ def test_a_folder_of_other_settings_is_refused(corpus: Path, tmp_path: Path) -> 
     (tmp_path / "cell.json").write_text("{}", "utf-8")
     with pytest.raises(ValueError, match="is of a run with other settings: remove it"):
         run_cell(cell, tmp_path)
+
+
+def test_a_finished_cell_counts_only_under_its_own_settings(corpus: Path, tmp_path: Path) -> None:
+    config = study(corpus, norms=("rms",))
+    all_cells = placement.cells(config)
+    first = run_cells(all_cells, tmp_path, "0/1")
+    longer = replace(config, train=replace(config.train, num_steps=4))
+    with pytest.raises(ValueError, match=r"norm=rms.* is of a run with other settings: remove it, or .*--output"):
+        run_cells(placement.cells(longer), tmp_path, "0/1")
+    other_voices = replace(config, data=replace(config.data, speech="synthetic"))
+    with pytest.raises(ValueError, match="is of a run with other settings"):
+        run_cells(placement.cells(other_voices), tmp_path, "1/2")  # though another part has its cells
+    kept = replace(
+        config,
+        data=replace(config.data, store="features", cache_dir=None),
+        train=replace(config.train, workers=2, threads=2, device="auto"),
+    )
+    assert run_cells(placement.cells(kept), tmp_path, "0/1") == first
+
+
+def test_the_gradient_ratio_is_the_median(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("step,births\n1,3.0\n2,1.0\n", "utf-8")
+    (tmp_path / "gradients.csv").write_text("1,1.0,2.0\n2,1.0,4.0\n3,1.0,inf\n", "utf-8")
+    cell = Cell({"norm": "rms"}, StudyConfig())
+    assert cells._outcome(cell, tmp_path, 50.0, stopped=False).gradient_ratio == 3.0
 
 
 def test_parts_share_the_cells_and_the_last_one_sees_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,6 +224,23 @@ def test_finetuning_compares_four_arms_from_the_same_weights(corpus: Path, tmp_p
         load_checkpoint(path).model.config.encoder.norm for path in (tmp_path / "starts").glob("[!n]*.safetensors")
     }
     assert norms == {"rms"}
+
+
+def test_another_pretrained_model_is_not_trained_on_from_the_first_ones_start(corpus: Path, tmp_path: Path) -> None:
+    found = {}
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        encoder = EncoderConfig(dim=16, num_blocks=1, num_heads=2, norm="layer")
+        given = Model(ModelConfig(encoder=encoder))
+        save_checkpoint(tmp_path / f"{name}.safetensors", Checkpoint(given))
+        starts = finetuning._starts(tmp_path / f"{name}.safetensors", tmp_path / "starts", 0)
+        for path, model, _ in starts.values():
+            saved, made = load_checkpoint(path).model.state_dict(), model.state_dict()
+            assert all(torch.allclose(saved[key].float(), made[key].float(), atol=1e-2) for key in made)
+        found[name] = starts
+    assert found["a"]["naive"][0] != found["b"]["naive"][0]
+    again = finetuning._starts(tmp_path / "a.safetensors", tmp_path / "starts", 0)
+    assert {arm: start[0] for arm, start in again.items()} == {arm: start[0] for arm, start in found["a"].items()}
 
 
 def test_gradients_of_matrices_count() -> None:
