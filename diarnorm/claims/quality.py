@@ -6,12 +6,12 @@ norm are seeds. Recordings are drawn anew for the interval, the same for both no
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diarnorm.checks import check_expression
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, spoken
-from diarnorm.evaluation.results import Result, find_shards
+from diarnorm.evaluation.results import Result, find_shards, merge
 from diarnorm.evaluation.scores import Components, bootstrap_difference, bootstrap_interval
 from diarnorm.norms import NORMS
 
@@ -36,19 +36,59 @@ def quality(config: QualityConfig, folder: Path) -> Evidence:
     """Pooled DER per norm, and the paired difference.
 
     Raises:
-        ValueError: no results, none of one of the norms, or norms with other recordings.
+        ValueError: no results, not all of one evaluation, none of one of the norms, or norms with other recordings.
     """
     if not config.evaluation:
         raise ValueError(
             "no results to compare: give evaluation=FOLDER, where `diarnorm evaluate` wrote, with models of both norms"
         )
-    shards = find_shards(Path(config.evaluation).expanduser())
-    results = [result for shard in shards for result in shard.results if re.search(config.names, result.model)]
-    return evidence_of(results, config.evaluation)
+    results = merge(find_shards(Path(config.evaluation).expanduser())).results
+    wanted = [result for result in results if re.search(config.names, result.model)]
+    found = evidence_of(wanted, config.evaluation)
+    left_out = _models(results, besides=_models(wanted))
+    notes = (f"Left out by the names asked for: {', '.join(left_out)}.",) if left_out else ()
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def evidence_of(results: Sequence[Result], source: str) -> Evidence:
-    """What the results say, over all sets."""
+    """What the results say, over all sets; models without a norm in their names are left out, which a note says.
+
+    Raises:
+        ValueError: none of one of the norms, or norms with other recordings.
+    """
+    by_norm = _by_norm(results, source)
+    pooled = {norm: _per_recording(own) for norm, own in sorted(by_norm.items())}
+    if pooled["rms"].keys() != pooled["layer"].keys():
+        raise ValueError(f"{source}: models of both norms need the same recordings; evaluate them together")
+    order = sorted(pooled["rms"])
+    rms, layer = ([pooled[norm][key] for key in order] for norm in ("rms", "layer"))
+    difference = _points(pooled_der(rms) - pooled_der(layer), bootstrap_difference(rms, layer))
+    files = {norm: list(recordings.values()) for norm, recordings in pooled.items()}
+    ders = {norm: _points(pooled_der(own), bootstrap_interval(own)) for norm, own in files.items()}
+    rows = tuple(
+        (norm, str(len(_models(by_norm[norm]))), str(len(files[norm])), spoken(der)) for norm, der in ders.items()
+    )
+    unknown = [model for model in _models(results) if norm_of(model) is None]
+    notes = (f"Left out, since their names are not of one norm: {', '.join(unknown)}.",) if unknown else ()
+    return Evidence(
+        "quality",
+        (difference,),
+        (Table("DER in %, pooled over recordings and seeds", ("norm", "models", "recordings", "DER"), rows),),
+        (_plot(ders),),
+        (
+            "Seconds of errors are summed over the models of a norm, recording by recording; intervals by bootstrap "
+            "over recordings, the same drawn for both norms in the difference. The evaluation's first collar counts.",
+            *notes,
+        ),
+    )
+
+
+def _by_norm(results: Sequence[Result], source: str) -> dict[str, list[Result]]:
+    """Results by the norm in their model's name.
+
+    Raises:
+        ValueError: none of RMSNorm or of LayerNorm.
+    """
     by_norm: dict[str, list[Result]] = {}
     for result in results:
         norm = norm_of(result.model)
@@ -59,39 +99,23 @@ def evidence_of(results: Sequence[Result], source: str) -> Evidence:
             raise ValueError(
                 f"{source} has no model with {norm} in its name: name models by their norm, models={{rms-0: PATH}}"
             )
-    pooled = {norm: _per_recording(own) for norm, own in by_norm.items()}
-    if pooled["rms"].keys() != pooled["layer"].keys():
-        raise ValueError(f"{source}: models of both norms need the same recordings; evaluate them together")
-    order = sorted(pooled["rms"])
-    rms, layer = ([pooled[norm][key] for key in order] for norm in ("rms", "layer"))
-    difference = _points(_der(rms) - _der(layer), bootstrap_difference(rms, layer))
-    rows, points = [], []
-    for norm, recordings in sorted(pooled.items()):
-        files = list(recordings.values())
-        der = _points(_der(files), bootstrap_interval(files))
-        models = {result.model for result in by_norm[norm]}
-        points.append((norm, der))
-        rows.append((norm, str(len(models)), str(len(files)), spoken(der)))
-    return Evidence(
-        "quality",
-        (difference,),
-        (Table("DER in %, pooled over recordings and seeds", ("norm", "models", "recordings", "DER"), tuple(rows)),),
-        (_plot(points),),
-        (
-            "Seconds of errors are summed over the models of a norm, recording by recording; intervals by bootstrap "
-            "over recordings, the same drawn for both norms in the difference. The evaluation's first collar counts.",
-        ),
-    )
+    return by_norm
+
+
+def _models(results: Sequence[Result], besides: Sequence[str] = ()) -> list[str]:
+    """Names of models in their order, without those in `besides`."""
+    return [model for model in dict.fromkeys(result.model for result in results) if model not in besides]
 
 
 def norm_of(model: str) -> str | None:
-    """The norm that is a word of a model's name, if there is just one.
+    """The norm that is a word of a model's name, if there is just one; `none` beside another is a front end's.
 
-    >>> norm_of("norm=layer,train.seed=1"), norm_of("rms-0"), norm_of("mine")
-    ('layer', 'rms', None)
+    >>> norm_of("norm=layer,train.seed=1"), norm_of("rms-0"), norm_of("frontend=none,norm=rms"), norm_of("mine")
+    ('layer', 'rms', 'rms', None)
     """
     words = set(re.split(r"[^a-z]+", model.lower())) & NORMS.keys()
-    return words.pop() if len(words) == 1 else None
+    named = words - {"none"} or words
+    return named.pop() if len(named) == 1 else None
 
 
 def _per_recording(results: Sequence[Result]) -> dict[tuple[str, str], Components]:
@@ -103,7 +127,12 @@ def _per_recording(results: Sequence[Result]) -> dict[tuple[str, str], Component
     return found
 
 
-def _der(files: Sequence[Components]) -> float:
+def pooled_der(files: Sequence[Components]) -> float:
+    """DER of all together, a share.
+
+    Raises:
+        ValueError: nobody speaks in them.
+    """
     der = sum(files, Components()).der
     if der is None:
         raise ValueError("there is no speech in the recordings, so DER is not defined: evaluate others")
@@ -115,8 +144,8 @@ def _points(value: float, interval: tuple[float, float] | None) -> Measure:
     return Measure("rms_less_layer", 100 * value, 100 * low, 100 * high)
 
 
-def _plot(points: list[tuple[str, Measure]]) -> Plot:
+def _plot(ders: dict[str, Measure]) -> Plot:
     series = tuple(
-        Series(norm, (float(at),), (der.value,), (der.low,), (der.high,)) for at, (norm, der) in enumerate(points)
+        Series(norm, (float(at),), (der.value,), (der.low,), (der.high,)) for at, (norm, der) in enumerate(ders.items())
     )
     return Plot("DER by norm", "norm, in the order of the legend", "DER, %", series)

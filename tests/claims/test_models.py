@@ -1,8 +1,8 @@
 """Experiments on trained models: attention under bursts, BatchNorm's modes, quality from results of an evaluation."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,10 +11,10 @@ from diarnorm.checkpoint import Checkpoint, save_checkpoint
 from diarnorm.claims import bursts, modes
 from diarnorm.claims.bursts import AttentionShares, BurstConfig
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
-from diarnorm.claims.quality import QualityConfig, evidence_of, quality
+from diarnorm.claims.quality import QualityConfig, evidence_of, norm_of, quality
 from diarnorm.conformer import Attention, BlockState, EncoderConfig
 from diarnorm.evaluation.causes import Causes
-from diarnorm.evaluation.results import Result
+from diarnorm.evaluation.results import Heading, Result, Shard, write_shard
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.resources import samples_dir
 from tests.tiny import make_checkpoint, make_model, noise
@@ -128,19 +128,45 @@ def test_quality_pairs_recordings_over_seeds() -> None:
     assert rows["layer"][3].startswith("44.5 (")
 
 
-def test_quality_leaves_out_models_that_are_no_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_results(folder: Path, models: dict[str, float], of: int = 1, left_out: Sequence[int] = ()) -> None:
+    """What `of` jobs of an evaluation of two recordings leave behind; models by what they err more than 1 and 5 s."""
+    recordings = {"a": 1.0, "b": 5.0}
+    heading = Heading({}, {name: {} for name in models}, {"set": {"recordings": list(recordings)}})
+    results = [result(model, name, recordings[name] + models[model]) for _, name, model in heading.places]
+    for number in set(range(of)) - set(left_out):
+        write_shard(Shard(heading, number, of, tuple(results[number::of])), folder)
+
+
+def test_quality_leaves_out_models_that_are_no_seeds(tmp_path: Path) -> None:
     """A model of another front end has the norm in its name, too."""
-    results = [
-        result(model, name, error + 2.0 * (model == "rms_frame"))
-        for model in ("rms-0", "layer-0", "rms_frame")
-        for name, error in {"a": 1.0, "b": 5.0}.items()
-    ]
-    monkeypatch.setattr("diarnorm.claims.quality.find_shards", lambda folder: [SimpleNamespace(results=results)])
-    (of_all,) = quality(QualityConfig(str(tmp_path)), tmp_path).measures
-    (of_seeds,) = quality(QualityConfig(str(tmp_path), names="-[0-9]$"), tmp_path).measures
-    assert (of_all.value, of_seeds.value) == (pytest.approx(10.0), 0.0)  # 1 s of 10 in the mean of two models
+    write_results(tmp_path, {"rms-0": 0.0, "layer-0": 0.0, "rms_none": 2.0, "post": 9.0}, of=4)
+    of_all = quality(QualityConfig(str(tmp_path)), tmp_path)
+    of_seeds = quality(QualityConfig(str(tmp_path), names="-[0-9]$"), tmp_path)
+    found = [each.measures[0].value for each in (of_all, of_seeds)]
+    assert found == [pytest.approx(10.0), 0.0]  # 1 s of 10 in the mean of two models
+    assert of_all.notes[1:] == ("Left out, since their names are not of one norm: post.",)
+    assert of_seeds.notes[1:] == ("Left out by the names asked for: rms_none, post.",)
     with pytest.raises(ValueError, match=r"names=\( is no regular expression"):
         QualityConfig(names="(")
+
+
+def test_quality_takes_the_whole_of_one_evaluation(tmp_path: Path) -> None:
+    models = {"rms-0": 0.0, "layer-0": 1.0}
+    write_results(tmp_path / "part", models, of=4, left_out=[2])
+    with pytest.raises(ValueError, match=r"1 of 4 shards are missing: run shard=2/4 first"):
+        quality(QualityConfig(str(tmp_path / "part")), tmp_path)
+    for name in ("one", "other"):
+        write_results(tmp_path / "two" / name, {**models, name: 0.0})
+    with pytest.raises(ValueError, match=r"is of another evaluation .* models differ in"):
+        quality(QualityConfig(str(tmp_path / "two")), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"),
+    [("rms-none", "rms"), ("frontend=none,norm=layer", "layer"), ("none-1", "none"), ("rms-layer", None), ("a", None)],
+)
+def test_the_norm_in_a_name(name: str, norm: str | None) -> None:
+    assert norm_of(name) == norm
 
 
 def test_quality_says_what_is_missing() -> None:
