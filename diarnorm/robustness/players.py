@@ -37,7 +37,7 @@ def players_of(recording: Recording, conditions: Sequence[Condition], length_s: 
     """
     found = []
     for condition in conditions:
-        heard = changed(Item(recording, condition), seed)
+        heard = changed(Item(recording), condition, seed)
         start_s = max(0.0, heard.sound.events[0][0] - LEAD_S) if heard.sound.events else _fullest(heard.sound, length_s)
         first = seconds_to_samples(start_s)
         found.append(Player(condition.name, opus_uri(heard.samples[first : first + seconds_to_samples(length_s)])))

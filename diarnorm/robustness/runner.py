@@ -1,18 +1,17 @@
 """Models times recordings times conditions: what a job does, and all jobs in as many processes as asked for.
 
-A job is some recordings of a set under one condition, for all models or for one peer: samples are read, changed and
-turned into mel frames once. Its clean counterpart is kept while a process stays with the same recordings. Records go to
+A job is some recordings of a set under one condition, for models and peers: samples are read, changed and turned into
+mel frames once. Its clean counterpart is kept while a process stays with the same recordings. Records go to
 a file as they come, so that a run goes on where it stopped.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float32
 
 from diarnorm.audio.meter import SignalReport
@@ -26,6 +25,7 @@ from diarnorm.robustness import peers
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound, corrupt
 from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
+from diarnorm.robustness.peers import Peer
 from diarnorm.robustness.records import Record, Store
 from diarnorm.robustness.scored import Rules, measure_inside, measure_turns
 from diarnorm.stream import Diarizer
@@ -38,10 +38,9 @@ SILENCE = "silence"
 
 @dataclass(frozen=True)
 class Item:
-    """One recording under one condition; digital silence of some seconds where there is no recording."""
+    """One recording; digital silence of some seconds where there is none."""
 
     recording: Recording | None
-    condition: Condition
     silence_s: float = 0.0
 
     @property
@@ -56,18 +55,21 @@ class Item:
 
 @dataclass(frozen=True)
 class Job:
-    """Items that go through the models, or one peer, together; `keys` hold, for each, that of every item's record."""
+    """Items that go through models and peers together, under one condition; `keys` hold, by the name of either, that of
+    every item's record."""
 
     set_name: str
+    condition: Condition
     items: tuple[Item, ...]
-    candidates: tuple[Candidate | peers.Peer, ...]
-    keys: tuple[tuple[str, ...], ...]
+    models: tuple[Candidate, ...]
+    peers: tuple[Peer, ...]
+    keys: Mapping[str, tuple[str, ...]]
     rules: Rules
     seed: int
 
     def audio_s(self) -> float:
         """Audio that is heard, by all together."""
-        return len(self.candidates) * sum(item.duration_s() for item in self.items)
+        return len(self.keys) * sum(item.duration_s() for item in self.items)
 
 
 def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
@@ -76,7 +78,7 @@ def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
     Raises:
         ValueError: some recordings could not be done; the others are kept.
     """
-    left = [job for job in (_without_known(job, store) for job in jobs) if job.candidates]
+    left = [job for job in (_without_known(job, store) for job in jobs) if job.keys]
     failed: list[str] = []
     with EvaluationProgress([job.audio_s() for job in left]) as progress:
         for at, outcome in outcomes(do_job, left, range(len(left)), workers):
@@ -93,10 +95,10 @@ def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
 
 
 def _without_known(job: Job, store: Store) -> Job:
-    """The job for the models of which something is missing."""
-    open_ones = [at for at, keys in enumerate(job.keys) if any(key not in store for key in keys)]
-    candidates, keys = tuple(job.candidates[at] for at in open_ones), tuple(job.keys[at] for at in open_ones)
-    return replace(job, candidates=candidates, keys=keys)
+    """The job for the models and peers of which something is missing."""
+    keys = {name: own for name, own in job.keys.items() if any(key not in store for key in own)}
+    models, peers = (tuple(each for each in some if each.name in keys) for some in (job.models, job.peers))
+    return replace(job, models=models, peers=peers, keys=keys)
 
 
 def do_job(job: Job) -> list[Record]:
@@ -105,30 +107,31 @@ def do_job(job: Job) -> list[Record]:
     Raises:
         ValueError: a recording that cannot be read, or changed, or a peer that does not do its work.
     """
-    heard = [changed(item, job.seed) for item in job.items]
-    sheet = None
-    records: list[Record] = []
-    for candidate, keys in zip(job.candidates, job.keys, strict=True):
-        if isinstance(candidate, peers.Peer):
-            found = _ask_peer(candidate, job, heard)
-        else:
-            sheet = _sheet_of(job.items, heard) if sheet is None else sheet
-            found = _ask_model(candidate, job, heard, sheet)
-        records += [
-            Record(
-                key=keys[at],
-                model=candidate.name,
-                set_name=job.set_name,
-                recording=item.name,
-                condition=item.condition.name,
-                duration_s=samples_to_seconds(len(heard[at].samples)),
-                level_dbfs=heard[at].report.level_dbfs,
-                dc=heard[at].report.dc,
-                **found[at],
-            )
-            for at, item in enumerate(job.items)
-        ]
-    return records
+    heard = [changed(item, job.condition, job.seed) for item in job.items]
+    found = {peer.name: _ask_peer(peer, job, heard) for peer in job.peers}
+    if job.models:
+        sheet = _sheet_of(heard, job.condition)
+        found |= {model.name: _ask_model(model, job, heard, sheet) for model in job.models}
+    return [
+        _record(key, name, job, item, each, values)
+        for name, measured in found.items()
+        for key, item, each, values in zip(job.keys[name], job.items, heard, measured, strict=True)
+    ]
+
+
+def _record(key: str, name: str, job: Job, item: Item, heard: "Heard", measured: Mapping[str, Any]) -> Record:
+    """What was measured of a model or peer on an item."""
+    return Record(
+        key=key,
+        model=name,
+        set_name=job.set_name,
+        recording=item.name,
+        condition=job.condition.name,
+        duration_s=samples_to_seconds(len(heard.samples)),
+        level_dbfs=heard.report.level_dbfs,
+        dc=heard.report.dc,
+        **measured,
+    )
 
 
 def _ask_model(candidate: Candidate, job: Job, heard: Sequence["Heard"], sheet: Sheet) -> list[dict[str, Any]]:
@@ -136,7 +139,7 @@ def _ask_model(candidate: Candidate, job: Job, heard: Sequence["Heard"], sheet: 
     recordings = tuple(item.recording for item in job.items if item.recording is not None)
     clean = _clean_side(recordings) if recordings else None
     before = None if clean is None else clean.traces(candidate)
-    if before is not None and all(item.condition.is_clean for item in job.items):
+    if before is not None and job.condition.is_clean:
         traces = before
     else:
         traces = listen(candidate, sheet, attention=any(each.sound.events for each in heard))
@@ -147,16 +150,16 @@ def _ask_model(candidate: Candidate, job: Job, heard: Sequence["Heard"], sheet: 
     ]
 
 
-def _ask_peer(peer: peers.Peer, job: Job, heard: Sequence["Heard"]) -> list[dict[str, Any]]:
+def _ask_peer(peer: Peer, job: Job, heard: Sequence["Heard"]) -> list[dict[str, Any]]:
     """The measurements of a peer, for every item."""
     names, samples = [item.name for item in job.items], [each.sound.samples for each in heard]
-    turns = peers.listen(peer, job.items[0].condition.name, names, samples)
+    turns = peers.listen(peer, job.condition.name, names, samples)
     return [_of_turns(job, *each) for each in zip(job.items, heard, turns, strict=True)]
 
 
 def _of_turns(job: Job, item: Item, heard: "Heard", turns: Sequence[Turn]) -> dict[str, Any]:
     region = None if item.recording is None else item.recording.region
-    return measure_turns(heard.sound, turns, region, item.condition, job.rules)
+    return measure_turns(heard.sound, turns, region, job.condition, job.rules)
 
 
 def listen(candidate: Candidate, sheet: Sheet, *, attention: bool) -> list[Trace]:
@@ -181,13 +184,13 @@ class Heard:
     report: SignalReport
 
 
-def changed(item: Item, seed: int) -> Heard:
-    """An item's audio; the draws depend on the recording, and are the same for every severity."""
+def changed(item: Item, condition: Condition, seed: int) -> Heard:
+    """An item's audio under a condition; the draws depend on the recording, and are the same for every severity."""
     if item.recording is None:
         clean = Sound(np.zeros(seconds_to_samples(item.silence_s), np.float32), (), ())
     else:
         clean = Sound(read_samples(item.recording), item.recording.reference, ())
-    sound = corrupt(clean, item.condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
+    sound = corrupt(clean, condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
     mono = Mono16k(SAMPLE_RATE)
     samples = np.concatenate([mono.push(sound.samples), mono.finish()])
     return Heard(sound, samples, mono.report)
@@ -205,14 +208,10 @@ def read_samples(recording: Recording) -> Float32[np.ndarray, " samples"]:
         return np.concatenate([*(mono.push(block) for block in reader), mono.finish()])
 
 
-def _sheet_of(items: Sequence[Item], heard: Sequence[Heard]) -> Sheet:
+def _sheet_of(heard: Sequence[Heard], condition: Condition) -> Sheet:
     """Mel frames, changed where the condition changes features."""
     sheet = make_sheet([each.samples for each in heard])
-    specs = [item.condition.spec for item in items]
-    if not any(spec.on_features.links for spec in specs):
-        return sheet
-    rows = [spec.apply_mel(mel) for spec, mel in zip(specs, sheet.mel, strict=True)]
-    return Sheet(torch.stack(rows), sheet.num_samples)
+    return replace(sheet, mel=condition.spec.apply_mel(sheet.mel))
 
 
 class CleanSide:

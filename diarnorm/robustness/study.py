@@ -66,11 +66,11 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     if SILENCE in sources and config.alone:
         raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
     audible = [each for each in conditions if not each.spec.on_features.links]
-    groups = [(candidates, conditions), *(((peer,), audible) for peer in peers)]
-    jobs = [job for some, theirs in groups for job in _all_jobs(sets, theirs, some, config)]
+    alone = [_all_jobs(sets, audible, (), (peer,), config) for peer in peers]  # what fails takes nothing else along
+    jobs = [job for some in (_all_jobs(sets, conditions, candidates, (), config), *alone) for job in some]
     store = Store(run_dir)
     run_jobs(jobs, store, config.workers)
-    records = [store[key] for job in jobs for keys in job.keys for key in keys]
+    records = [store[key] for job in jobs for keys in job.keys.values() for key in keys]
     return Study(
         config,
         tuple(conditions),
@@ -129,34 +129,34 @@ def _facts(candidate: Candidate) -> dict[str, Any]:
 def _all_jobs(
     sets: Iterable[RecordingSet],
     conditions: Sequence[Condition],
-    candidates: Sequence[Candidate | Peer],
+    models: tuple[Candidate, ...],
+    peers: tuple[Peer, ...],
     config: RobustnessConfig,
 ) -> list[Job]:
-    """All that the models, or a peer, are to hear: recordings, then silence, one condition at a time."""
-    silent = [Item(None, each, config.alone_s) for each in conditions if each.is_alone]
-    return [
-        *(job for each in sets for job in _jobs(each.name, each.recordings, conditions, candidates, config)),
-        *(_job(SILENCE, (item,), candidates, config, {}) for item in silent),
-    ]
+    """All that models and peers are to hear: recordings, then silence, one condition at a time."""
+    places = [(each.name, *place) for each in sets for place in _places(each.recordings, conditions, config.batch_s)]
+    silent = (Item(None, config.alone_s),)
+    places += [(SILENCE, each, silent) for each in conditions if each.is_alone]
+    hashes = {
+        (each.name, recording.name): file_sha256(recording.audio)
+        for each in sets
+        for recording in each.recordings
+        if recording.audio is not None
+    }
+    return [_job(*place, models, peers, config, hashes) for place in places]
 
 
-def _jobs(
-    set_name: str,
-    recordings: Iterable[Recording],
-    conditions: Sequence[Condition],
-    candidates: Sequence[Candidate | Peer],
-    config: RobustnessConfig,
-) -> list[Job]:
+def _places(
+    recordings: Iterable[Recording], conditions: Iterable[Condition], batch_s: float
+) -> list[tuple[Condition, tuple[Item, ...]]]:
     """Recordings of like length together, each such batch under one condition after the other."""
-    hashes = {each.name: file_sha256(each.audio) for each in recordings if each.audio is not None}
-    jobs = []
-    for batch in batches(recordings, config.batch_s):
+    places = []
+    for batch in batches(recordings, batch_s):
         for condition in conditions:
-            some = [each for each in batch if each.reference or not condition.needs_turns]
-            if some and not condition.is_alone:
-                items = tuple(Item(each, condition) for each in some)
-                jobs.append(_job(set_name, items, candidates, config, hashes))
-    return jobs
+            items = tuple(Item(each) for each in batch if each.reference or not condition.needs_turns)
+            if items and not condition.is_alone:
+                places.append((condition, items))
+    return places
 
 
 def batches(recordings: Iterable[Recording], batch_s: float) -> list[tuple[Recording, ...]]:
@@ -172,36 +172,35 @@ def batches(recordings: Iterable[Recording], batch_s: float) -> list[tuple[Recor
 
 def _job(
     set_name: str,
+    condition: Condition,
     items: tuple[Item, ...],
-    candidates: Sequence[Candidate | Peer],
+    models: tuple[Candidate, ...],
+    peers: tuple[Peer, ...],
     config: RobustnessConfig,
-    hashes: Mapping[str, str],
+    hashes: Mapping[tuple[str, str], str],
 ) -> Job:
     """A job with the keys of its records: hashes of all that they depend on."""
     import diarnorm
 
     rules = Rules(config.collar_s, config.skip_overlap, config.edge_s, config.recovery_distance, config.recovery_hold_s)
 
-    def key(candidate: Candidate | Peer, item: Item) -> str:
+    def key(identity: list[Any], item: Item) -> str:
         return make_key(
             {
-                "model": _identity(candidate),
-                "place": [set_name, item.name, hashes.get(item.name), item.silence_s],
+                "model": identity,
+                "place": [set_name, item.name, hashes.get((set_name, item.name)), item.silence_s],
                 "reference": None if item.recording is None else [asdict(each) for each in item.recording.reference],
                 "region": None if item.recording is None else item.recording.region,
-                "condition": [item.condition.name, item.condition.with_halves],
+                "condition": [condition.name, condition.with_halves],
                 "rules": asdict(rules),
                 "seed": config.seed,
                 "diarnorm": diarnorm.__version__,
             }
         )
 
-    keys = tuple(tuple(key(candidate, item) for item in items) for candidate in candidates)
-    return Job(set_name, items, tuple(candidates), keys, rules, config.seed)
-
-
-def _identity(candidate: Candidate | Peer) -> list[Any]:
-    """What a model, or a peer, is."""
-    if isinstance(candidate, Peer):
-        return [candidate.name, candidate.facts]
-    return [candidate.name, candidate.sha256, candidate.settings.plain()]
+    identities: dict[str, list[Any]] = {
+        **{each.name: [each.name, each.sha256, each.settings.plain()] for each in models},
+        **{each.name: [each.name, each.facts] for each in peers},
+    }
+    keys = {name: tuple(key(identity, item) for item in items) for name, identity in identities.items()}
+    return Job(set_name, condition, items, models, peers, keys, rules, config.seed)

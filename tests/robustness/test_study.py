@@ -144,7 +144,7 @@ def test_a_second_study_computes_nothing(
     original = runner.do_job
 
     def count(job: Any) -> list[Record]:
-        did.append((job.items[0].condition.name, tuple(each.name for each in job.candidates)))
+        did.append((job.condition.name, tuple(each.name for each in job.models)))
         return original(job)
 
     monkeypatch.setattr(runner, "do_job", count)
