@@ -1,6 +1,5 @@
 """Claim 7, the model: DER of a trained model whose BatchNorms use the batch's statistics, against the running ones."""
 
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,18 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from diarnorm.checkpoint import load_checkpoint
 from diarnorm.checks import check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, number
+from diarnorm.claims.quality import pooled_der
+from diarnorm.claims.trained import find_networks
 from diarnorm.claims.voices import find_speech
-from diarnorm.evaluation.hypotheses import Settings, find_candidates
+from diarnorm.evaluation.families import summed
+from diarnorm.evaluation.hypotheses import Candidate, load_diarizer
 from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.evaluation.scoring import score
 from diarnorm.model import Model
-from diarnorm.norms import BatchNorm
-from diarnorm.training.batchgap import has_batch_norm
+from diarnorm.stream import Diarizer
+from diarnorm.timebase import FRAME_MS
+from diarnorm.training.batchgap import copy_in_mode, has_batch_norm
 from diarnorm.training.develop import CHUNK, DevelopmentSet, turns_of
-from diarnorm.turns import TurnConfig
 
 EVAL, ALL, ALONE, CHUNKS = "eval mode", "train mode, all together", "train mode, one recording", "train mode, one chunk"
 MODES = (EVAL, ALL, ALONE, CHUNKS)
@@ -42,66 +43,80 @@ class ModesConfig:
 
 
 def batchnorm_modes(config: ModesConfig, folder: Path) -> Evidence:
-    """DER in each mode, over all models; the measure is of a whole recording at once.
+    """DER in each mode, averaged over the models; the measure is of a whole recording at once.
 
     Raises:
-        ValueError: no model, or one without BatchNorm.
+        ValueError: no model, one without BatchNorm, or settings that do not fit.
     """
     if not config.models:
         raise ValueError("no model to run: give models=[PATH,...], trained with norm=batch or conv_norm=batch")
-    candidates = find_candidates(config.models, Path.cwd(), Settings())
-    checkpoints = {each.name: load_checkpoint(each.path) for each in candidates}
-    for name, checkpoint in checkpoints.items():
-        if not has_batch_norm(checkpoint.model):
-            raise ValueError(f"{name} has no BatchNorm: give models trained with norm=batch or conv_norm=batch")
+    candidates = find_networks(config.models)
+    diarizers = {each.name: _load(each) for each in candidates}
     conversations = DevelopmentSet.simulated(
         find_speech(config.speech), config.conversations, config.duration_s, seed=config.seed
     )
     found = {
-        (name, mode): errors(conversations, in_mode(checkpoint.model, mode), mode, checkpoint.turns)
-        for name, checkpoint in checkpoints.items()
+        (each.name, mode): errors(conversations, diarizers[each.name], mode, each.settings.max_speakers)
+        for each in candidates
         for mode in MODES
     }
-    pooled = {mode: [one for name in checkpoints for one in found[name, mode]] for mode in MODES}
-    differences = {mode: _difference(pooled[mode], pooled[EVAL]) for mode in MODES}
-    rows = tuple((name, *(f"{number(100 * _der(found[name, mode]))} %" for mode in MODES)) for name in checkpoints)
-    x = tuple(float(at) for at in range(len(MODES)))
-    line = [differences[mode] for mode in MODES]
-    columns = (tuple(getattr(each, key) for each in line) for key in ("value", "low", "high"))
+    together = {mode: summed([found[name, mode] for name in diarizers]) for mode in MODES}
+    differences = {mode: _difference(together[mode], together[EVAL]) for mode in MODES}
+    rows = tuple((name, *(f"{number(100 * pooled_der(found[name, mode]))} %" for mode in MODES)) for name in diarizers)
     return Evidence(
         "batchnorm_modes",
         (differences[ALONE],),
         (Table("DER", ("model", *MODES), rows),),
-        (
-            Plot(
-                "DER less that of eval mode",
-                "0: eval; train mode with 1: all, 2: one recording, 3: one chunk",
-                "points of DER",
-                (Series("difference", x, *columns),),
-            ),
-        ),
+        (_plot([differences[mode] for mode in MODES]),),
         (
             f"{config.conversations} simulated conversations of {config.duration_s:g} s. All together is a batch of "
-            f"all frames; one chunk is {CHUNK} frames. Running statistics stay. Thresholds are the model's own.",
+            f"all frames; one chunk is {CHUNK} frames. Running statistics stay. Thresholds are the model's own, unless "
+            "others are asked for. Seconds of errors are summed over the models, conversation by conversation; "
+            "intervals by bootstrap over conversations.",
         ),
     )
 
 
-def in_mode(model: Model, mode: str) -> Model:
-    """A copy whose BatchNorms are in train mode unless `mode` says otherwise, the rest in eval mode."""
-    model = deepcopy(model).eval()
-    for module in model.modules():
-        if isinstance(module, BatchNorm):
-            module.train(mode != EVAL)
-    return model
+def _load(candidate: Candidate) -> Diarizer:
+    """A model with what is asked of it.
+
+    Raises:
+        ValueError: it has no BatchNorm, or chunks are asked for.
+    """
+    name, chunk_ms = candidate.name, candidate.settings.chunk_ms
+    if chunk_ms is not None:
+        raise ValueError(
+            f"{name} asks for chunk_ms={chunk_ms}, but chunks are {CHUNK * FRAME_MS} ms here: leave it out"
+        )
+    diarizer = load_diarizer(candidate.path, candidate.settings)
+    if not has_batch_norm(diarizer.model):
+        raise ValueError(f"{name} has no BatchNorm: give models trained with norm=batch or conv_norm=batch")
+    return diarizer
+
+
+def _plot(differences: list[Measure]) -> Plot:
+    x = tuple(float(at) for at in range(len(MODES)))
+    columns = (tuple(getattr(each, key) for each in differences) for key in ("value", "low", "high"))
+    return Plot(
+        "DER less that of eval mode",
+        "0: eval; train mode with 1: all, 2: one recording, 3: one chunk",
+        "points of DER",
+        (Series("difference", x, *columns),),
+    )
 
 
 @torch.no_grad()
-def errors(conversations: DevelopmentSet, model: Model, mode: str, turns: TurnConfig) -> list[Components]:
-    """Error components of each conversation."""
-    output = model.memory(encode(model, conversations.mel.float(), mode))[0]
+def errors(
+    conversations: DevelopmentSet, diarizer: Diarizer, mode: str, max_speakers: int | None = None
+) -> list[Components]:
+    """Error components of each conversation, with its BatchNorms in this mode."""
+    model = copy_in_mode(diarizer.model, train_mode=mode != EVAL)
+    h = encode(model, conversations.mel.float(), mode)
+    output = model.memory(h, model.memory.init_state(len(h), max_speakers))[0]
     activity, count = output.activity.numpy(), output.count.numpy()
-    hypothesis = {uri: turns_of(activity[i], count[i], turns) for i, uri in enumerate(conversations.reference)}
+    hypothesis = {
+        uri: turns_of(activity[i], count[i], diarizer.turn_config) for i, uri in enumerate(conversations.reference)
+    }
     return score(conversations.reference, hypothesis).errors
 
 
@@ -122,11 +137,7 @@ def encode(model: Model, mel: Tensor, mode: str) -> Tensor:
     return torch.cat(rows)
 
 
-def _der(files: list[Components]) -> float:
-    return sum(files, Components()).der or 0.0
-
-
 def _difference(files: list[Components], base: list[Components]) -> Measure:
-    value = _der(files) - _der(base)
+    value = pooled_der(files) - pooled_der(base)
     low, high = bootstrap_difference(files, base) or (value, value)
     return Measure("der_of_train_mode", 100 * value, 100 * low, 100 * high)

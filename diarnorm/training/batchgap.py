@@ -15,6 +15,15 @@ def has_batch_norm(model: Model) -> bool:
     return any(isinstance(module, BatchNorm) for module in model.modules())
 
 
+def copy_in_mode(model: Model, *, train_mode: bool) -> Model:
+    """A copy whose BatchNorms are in train mode or not, the rest in evaluation mode."""
+    model = deepcopy(model).eval()
+    for module in model.modules():
+        if isinstance(module, BatchNorm):
+            module.train(train_mode)
+    return model
+
+
 @torch.no_grad()
 def loss_in_both_modes(model: Model, batches: Sequence[Batch], config: LossConfig, chunk: int) -> dict[str, float]:
     """Mean loss of the slots and of speech on the same batches with BatchNorm in train mode and in evaluation mode.
@@ -32,10 +41,7 @@ def loss_in_both_modes(model: Model, batches: Sequence[Batch], config: LossConfi
 def _loss(
     model: Model, heads: SpeakerHeads, batches: Sequence[Batch], config: LossConfig, chunk: int, *, train_mode: bool
 ) -> float:
-    model = deepcopy(model).eval()
-    for module in model.modules():
-        if isinstance(module, BatchNorm):
-            module.train(train_mode)
+    model = copy_in_mode(model, train_mode=train_mode)
     total = 0.0
     for number, batch in enumerate(batches):
         generator = torch.Generator().manual_seed(number)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,8 +17,14 @@ from diarnorm.conformer import Attention, BlockState, EncoderConfig
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Heading, Result, Shard, write_shard
 from diarnorm.evaluation.scores import Components, FileScore
+from diarnorm.evaluation.scoring import score
+from diarnorm.fbank import fbank_offline
 from diarnorm.resources import samples_dir
-from tests.tiny import make_checkpoint, make_model, noise
+from diarnorm.stream import Diarizer
+from diarnorm.training.batchgap import copy_in_mode
+from diarnorm.training.develop import DevelopmentSet
+from diarnorm.turns import Turn
+from tests.tiny import QUICK_TURNS, make_checkpoint, make_model, noise, two_voices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -74,18 +81,18 @@ def test_a_burst_that_is_not_there_pulls_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_train_mode_of_one_recording_does_not_depend_on_the_others() -> None:
-    model = modes.in_mode(make_model("batch"), ALONE)
+    model = copy_in_mode(make_model("batch"), train_mode=True)
     mel = 10 + 3 * noise(2, 8 * 24, 80)
     both, alone = modes.encode(model, mel, ALONE), modes.encode(model, mel[:1], ALONE)
     assert torch.equal(both[:1], alone)
-    together = modes.encode(modes.in_mode(make_model("batch"), modes.ALL), mel, modes.ALL)
+    together = modes.encode(copy_in_mode(make_model("batch"), train_mode=True), mel, modes.ALL)
     assert not torch.allclose(together[:1], alone, atol=1e-3)
 
 
 def test_eval_mode_in_chunks_is_eval_mode() -> None:
-    model, mel = modes.in_mode(make_model("batch"), EVAL), 10 + 3 * noise(2, 8 * 24, 80)
+    model, mel = copy_in_mode(make_model("batch"), train_mode=False), 10 + 3 * noise(2, 8 * 24, 80)
     assert torch.allclose(modes.encode(model, mel, CHUNKS), modes.encode(model, mel, EVAL), atol=1e-5)
-    trained = modes.in_mode(make_model("batch"), CHUNKS)
+    trained = copy_in_mode(make_model("batch"), train_mode=True)
     assert not torch.allclose(modes.encode(trained, mel, CHUNKS), modes.encode(model, mel, EVAL), atol=1e-2)
 
 
@@ -103,13 +110,57 @@ def test_modes_of_a_model_file(corpus: Path, tmp_path: Path) -> None:
         modes.batchnorm_modes(ModesConfig(), tmp_path)
 
 
+def batch_config(corpus: Path, folder: Path, **changes: Any) -> ModesConfig:
+    """Four conversations through a tiny model with BatchNorm, by name with these changes."""
+    path = folder / "batch.safetensors"
+    save_checkpoint(path, Checkpoint(make_model("batch", talkative=False), QUICK_TURNS, training={}))
+    variants = {name: {"path": str(path), **values} for name, values in changes.items()}
+    return ModesConfig(models=variants, speech=str(corpus), conversations=4, duration_s=6.0)
+
+
+def test_a_conversation_counts_once_however_many_models(corpus: Path, tmp_path: Path) -> None:
+    one = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}), tmp_path)
+    two = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}, b={}), tmp_path)
+    assert two.measures == one.measures
+    assert one.measures[0].low < one.measures[0].value < one.measures[0].high
+
+
+def test_modes_know_how_many_speakers_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    speakers: list[int] = []
+
+    def keep(reference: Any, hypothesis: dict[str, list[Turn]]) -> Any:
+        speakers.extend(len({turn.speaker for turn in turns}) for turns in hypothesis.values())
+        return score(reference, hypothesis)
+
+    monkeypatch.setattr(modes, "score", keep)
+    mel = fbank_offline(torch.from_numpy(two_voices(96 * 1280))[None])
+    conversations = DevelopmentSet(mel, {"one": [Turn(0.0, 7.0, "a")]})
+    for max_speakers in (None, 1):
+        modes.errors(conversations, Diarizer(make_checkpoint("batch", talkative=True)), EVAL, max_speakers)
+    assert speakers[0] > speakers[1] == 1
+
+
+def test_modes_are_those_of_the_model_as_it_is_asked_for(corpus: Path, tmp_path: Path) -> None:
+    deaf = {"turns": {"onset": 1.0, "offset": 1.0}}
+    rows = modes.batchnorm_modes(batch_config(corpus, tmp_path, own={}, deaf=deaf), tmp_path).tables[0].rows
+    assert rows[1][1:] == ("100 %",) * 4
+    assert rows[0][1] != "100 %"
+    with pytest.raises(ValueError, match="fast asks for chunk_ms=480, but chunks are 960 ms here: leave it out"):
+        modes.batchnorm_modes(batch_config(corpus, tmp_path, fast={"chunk_ms": 480}), tmp_path)
+    with pytest.raises(ValueError, match="told has oracle_memory, which is not done here: leave it out"):
+        modes.batchnorm_modes(batch_config(corpus, tmp_path, told={"oracle_memory": True}), tmp_path)
+    (tmp_path / "turns").mkdir()
+    with pytest.raises(ValueError, match="turns is a folder, not a model that runs: give model files"):
+        modes.batchnorm_modes(ModesConfig(models=[str(tmp_path / "turns")]), tmp_path)
+
+
 # ---- quality ----------------------------------------------------------------------------------------------
 
 
 def result(model: str, recording: str, error_s: float, speech_s: float = 10.0) -> Result:
     errors = Components(miss_s=error_s, speech_s=speech_s)
-    score = FileScore(recording, errors, errors, errors, 0.0, 1, 1, speech_s, Causes(miss_rest_s=error_s))
-    return Result("set", recording, model, speech_s, 1.0, (score,), None, missing=False, notes=())
+    scored = FileScore(recording, errors, errors, errors, 0.0, 1, 1, speech_s, Causes(miss_rest_s=error_s))
+    return Result("set", recording, model, speech_s, 1.0, (scored,), None, missing=False, notes=())
 
 
 def test_quality_pairs_recordings_over_seeds() -> None:
