@@ -1,11 +1,13 @@
 """A whole robustness study: which models hear which recordings under which conditions, and the records of all."""
 
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diarnorm.evaluation.hypotheses import Candidate, Settings, file_sha256, find_candidates
+from diarnorm.evaluation.hypotheses import Candidate, Settings, file_sha256, find_candidates, legal_folder
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
 from diarnorm.modelfile import read_header
 from diarnorm.robustness.conditions import Condition, find_conditions
@@ -58,8 +60,7 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     conditions = find_conditions(config)
     models = find_models(config.models, folder)
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
-    if any(each.settings.oracle_memory for each in candidates):
-        raise ValueError("oracle_memory is for `diarnorm evaluate`: damage tells nothing of a memory that is told")
+    _check_models(candidates)
     peers = find_peers(config.peers, [each.name for each in candidates], folder)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]
@@ -83,32 +84,65 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
 
 
 def find_models(given: Any, folder: Path) -> Any:
-    """What was asked for, with folders of model files replaced by the files in them, named by their paths there.
+    """What was asked for, with folders of model files replaced by the files in them, named by their paths there; those
+    of one name have the name of their folder in front.
 
     >>> find_models("rms", Path())
     'rms'
 
     Raises:
-        ValueError: a folder without model files.
+        ValueError: a folder without model files, or two models of a name.
     """
-    if isinstance(given, Mapping):
-        return given
     items = [given] if isinstance(given, str) else list(given or ())
-    if not any(isinstance(item, str) and (folder / Path(item).expanduser()).is_dir() for item in items):
+    has_folder = any(isinstance(item, str) and (folder / Path(item).expanduser()).is_dir() for item in items)
+    if isinstance(given, Mapping) or not has_folder or not all(isinstance(item, str | Mapping) for item in items):
         return given
-    found: dict[str, str] = {}
-    for item in items:
-        place = folder / Path(item).expanduser()
-        if not place.is_dir():
-            found[Path(item).stem] = item
-            continue
-        files = sorted(place.rglob("*.safetensors"))
-        if not files:
-            raise ValueError(f"models={item}: no model files (*.safetensors) in this folder")
-        for path in files:
-            parts = path.relative_to(place).with_suffix("").parts
-            found["_".join(parts[:-1] if parts[-1] == "model" and len(parts) > 1 else parts)] = str(path)
-    return found
+    found = [model for item in items for model in _models_of(item, folder)]
+    short = [_name_of(parts[1:]) for parts, _ in found]
+    times = Counter(map(legal_folder, short))
+    names = [
+        name if times[legal_folder(name)] == 1 else _name_of(parts)
+        for name, (parts, _) in zip(short, found, strict=True)
+    ]
+    twice = [name for name, count in Counter(map(legal_folder, names)).items() if count > 1]
+    if twice:
+        raise ValueError(f"two models are called {twice[0]}: give them names, models={{NAME: PATH, NAME: PATH}}")
+    return dict(zip(names, (value for _, value in found), strict=True))
+
+
+def _models_of(item: str | Mapping[Any, Any], folder: Path) -> list[tuple[tuple[str, ...], Any]]:
+    """The models of one item of a list: parts of a name, the first of which is that of a folder, and what to load."""
+    word = item if isinstance(item, str) else str(item.get("path", ""))
+    place = folder / Path(word).expanduser()
+    if not (isinstance(item, str) and place.is_dir()):
+        return [((Path(word).parent.name, Path(word).stem), item)]
+    files = sorted(place.rglob("*.safetensors"))
+    if not files:
+        raise ValueError(f"models={item}: no model files (*.safetensors) in this folder")
+    own = Path(os.path.abspath(place)).name  # noqa: PTH100 - takes out `..`, follows no links
+    return [((own, *path.relative_to(place).with_suffix("").parts), str(path)) for path in files]
+
+
+def _name_of(parts: Iterable[str]) -> str:
+    """A name from its parts; a file called `model` is named by its folder."""
+    parts = [part for part in parts if part]
+    return "_".join(parts[:-1] if len(parts) > 1 and parts[-1] == "model" else parts)
+
+
+def _check_models(candidates: Iterable[Candidate]) -> None:
+    """Refuse what is no model that runs, or one that is told who speaks.
+
+    Raises:
+        ValueError: a folder, or a model with an oracle's memory.
+    """
+    for each in candidates:
+        if not each.is_network:
+            raise ValueError(
+                f"models: {each.name} is a folder, {each.path}: give a model file, or models=[FOLDER] for all model "
+                "files in it; other programs are peers.NAME"
+            )
+        if each.settings.oracle_memory:
+            raise ValueError("oracle_memory is for `diarnorm evaluate`: damage tells nothing of a memory that is told")
 
 
 def _facts(candidate: Candidate) -> dict[str, Any]:

@@ -197,3 +197,46 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
         study(configure(sets={"silence": "all"}), tmp_path, folder)
     with pytest.raises(ValueError, match="no such file"):
         study(configure(models="nosuch.safetensors"), tmp_path, folder)
+
+
+def lay_models(folder: Path, *paths: str) -> Path:
+    """Empty model files: none is read before all have their names."""
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).touch()
+    return folder
+
+
+def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    lay_models(tmp_path, "one/model.safetensors", "two/model.safetensors", "one/rms-0/model.safetensors")
+    assert list(find_models(["one"], tmp_path)) == ["model", "rms-0"]
+    lay_models(tmp_path, "two/rms-0/model.safetensors", "two/batch.safetensors", "rms.safetensors", "x/rms.safetensors")
+    found = find_models(["one", "two/"], tmp_path)
+    assert list(found) == ["one", "one_rms-0", "batch", "two", "two_rms-0"]
+    assert Path(found["two_rms-0"]) == tmp_path / "two" / "rms-0" / "model.safetensors"
+    assert find_models(["x", "rms", "two/batch.safetensors"], tmp_path) == {
+        "x_rms": str(tmp_path / "x" / "rms.safetensors"),
+        "rms": "rms",
+        "batch": "two/batch.safetensors",
+    }
+
+
+def test_a_model_with_settings_of_its_own_stands_beside_a_folder(tmp_path: Path) -> None:
+    lay_models(tmp_path, "x/a b.safetensors", "y/a_b.safetensors")
+    variant = {"path": "rms", "chunk_ms": 480}
+    assert find_models(["x", variant], tmp_path) == {"a b": str(tmp_path / "x" / "a b.safetensors"), "rms": variant}
+    assert list(find_models(["x", "y"], tmp_path)) == ["x_a b", "y_a_b"]  # files of these names would be the same
+    assert find_models(["x", None], tmp_path) == ["x", None]  # refused where models are found
+
+
+@pytest.mark.parametrize("models", [["x", "x"], ["x", "z/x"], ["x", "rms", {"path": "rms"}]])
+def test_two_models_of_one_name_are_refused(tmp_path: Path, models: list[Any]) -> None:
+    lay_models(tmp_path, "x/a.safetensors", "z/x/a.safetensors")
+    with pytest.raises(ValueError, match=r"two models are called (x_a|rms): give them names, models=\{NAME: PATH, "):
+        find_models(models, tmp_path)
+
+
+def test_turns_that_are_made_are_refused_at_once(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"models: made is a folder, .*/all: .* other programs are peers\.NAME"):
+        study(configure(models={"made": "all"}), tmp_path, folder)
+    assert not list(tmp_path.iterdir())
