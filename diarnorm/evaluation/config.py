@@ -79,9 +79,9 @@ class EvaluateConfig(Changes):
     """`none`, or a regular expression whose one group is found in a model's name: models that share it are one model
     trained several times, and have rows for their mean."""
     long_s: float = 600.0
-    """Recordings of this length or more have label switches and recognition after pauses reported."""
+    """Recordings of which this much or more is scored have label switches and recognition after pauses reported."""
     pause_s: float = 300.0
-    """Silence after which speakers must be recognised."""
+    """Silence of the reference after which speakers must be recognised."""
     num_resamples: int = 1000
     seed: int = 0
     workers: int = 1

@@ -32,9 +32,15 @@ class LabelScore(Additive):
         return 3600 * self.num_switches / self.duration_s if self.duration_s > 0 else None
 
 
-def label_score(reference: Sequence[Turn], hypothesis: Sequence[Turn], duration_s: float, pause_s: float) -> LabelScore:
-    """Label switches, and who is recognised after pauses of `pause_s` seconds or more."""
-    recognised, returned = reidentified(reference, hypothesis, pause_s)
+def label_score(
+    reference: Sequence[Turn],
+    hypothesis: Sequence[Turn],
+    duration_s: float,
+    pause_s: float,
+    whole: Sequence[Turn] | None = None,
+) -> LabelScore:
+    """Label switches, and who is recognised after pauses of `pause_s` seconds or more; `whole` as in `reidentified`."""
+    recognised, returned = reidentified(reference, hypothesis, pause_s, whole)
     return LabelScore(duration_s, label_switches(reference, hypothesis), returned, recognised)
 
 
@@ -55,14 +61,19 @@ def label_switches(reference: Sequence[Turn], hypothesis: Sequence[Turn]) -> int
     return sum(before != after for labels in heard for before, after in pairwise(labels))
 
 
-def reidentified(reference: Sequence[Turn], hypothesis: Sequence[Turn], pause_s: float) -> tuple[int, int]:
+def reidentified(
+    reference: Sequence[Turn], hypothesis: Sequence[Turn], pause_s: float, whole: Sequence[Turn] | None = None
+) -> tuple[int, int]:
     """How many speakers keep their label over a long pause, and of how many, added up over the pauses.
 
     A pause is a stretch of `pause_s` seconds or more in which the reference is silent. Those who speak (alone) both
     between the pause before and it, and between it and the next, count; they keep their label if the dominant one is
     the same on both sides. A label that several of them have after the pause identifies nobody.
+
+    Where `reference` is only what is scored of a recording, `whole` is all of its reference: what is not scored is no
+    pause, unless nobody speaks there.
     """
-    spans = merge_turns(reference)
+    spans = merge_turns(reference if whole is None else whole)
     ends = [end for (_, end), (start, _) in pairwise(spans) if start - end >= pause_s]
     parts: list[dict[str, dict[str, float]]] = [{} for _ in range(len(ends) + 1)]
     for turn, labels in _labels_heard(reference, hypothesis):

@@ -18,7 +18,7 @@ from diarnorm.evaluation.hypotheses import (
     given_turns,
     legal_folder,
 )
-from diarnorm.evaluation.labels import label_score
+from diarnorm.evaluation.labels import LabelScore, label_score
 from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
@@ -153,8 +153,6 @@ def score_task(task: Task) -> Result:
         hypothesis = diarize(task.candidate, recording.audio, task.rttm, recording.reference)
     turns = hypothesis.turns
     region = scored_region(recording.reference, turns, recording.region, recording.duration_s)
-    spans = merge_turns(Turn(start, end, "") for start, end in region if end > start)
-    scored_s = sum(end - start for start, end in spans)
     return Result(
         set_name=task.set_name,
         recording=recording.name,
@@ -165,12 +163,21 @@ def score_task(task: Task) -> Result:
             score_recording(recording.name, recording.reference, turns, region, collar_s, scoring.skip_overlap)
             for collar_s in scoring.collars_s
         ),
-        labels=label_score(clip(recording.reference, spans), clip(turns, spans), scored_s, scoring.pause_s)
-        if scored_s >= scoring.long_s
-        else None,
+        labels=_label_score(recording.reference, turns, region, scoring),
         missing=not task.candidate.is_network and task.given is None,
         notes=hypothesis.notes,
     )
+
+
+def _label_score(
+    reference: Sequence[Turn], turns: Sequence[Turn], region: Iterable[tuple[float, float]], scoring: Scoring
+) -> LabelScore | None:
+    """How steady the labels are in what is scored; None where that is not long."""
+    spans = merge_turns(Turn(start, end, "") for start, end in region if end > start)
+    scored_s = sum(end - start for start, end in spans)
+    if scored_s < scoring.long_s:
+        return None
+    return label_score(clip(reference, spans), clip(turns, spans), scored_s, scoring.pause_s, whole=reference)
 
 
 def clip(turns: Iterable[Turn], spans: Sequence[tuple[float, float]]) -> list[Turn]:
