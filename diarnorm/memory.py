@@ -26,6 +26,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diarnorm.checks import check_range
+
 HIDDEN_LOGIT = -30.0
 KINDS = ("prototypes", "none")
 TOLD_FRAMES = 200.0
@@ -34,7 +36,8 @@ TOLD_FRAMES = 200.0
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """Size of the decoder and rules of the memory. `kind`: `prototypes`, or `none` for `diarnorm.outputs`."""
+    """Size of the decoder and rules of the memory. `kind`: `prototypes`, or `none` for `diarnorm.outputs`. Rules out of
+    range raise ValueError."""
 
     kind: str = "prototypes"
     embedding_dim: int = 64
@@ -47,17 +50,21 @@ class MemoryConfig:
     cap_frames: float = 200.0
     """Frames of exclusive speech (16 s) after which a prototype forgets as fast as it learns; `inf`: it never does."""
     floor: float = 0.6
-    """Exclusive weights below it do not enter a prototype."""
+    """Exclusive weights below it do not enter a prototype; 0 to 1."""
     birth: float = 0.25
-    """Exclusive weight of the newcomer token that occupies a slot."""
+    """Exclusive weight of the newcomer token that occupies a slot; 0 to 1."""
     confirm_frames: float = 5.0
-    """Collected frames after which an occupant is a speaker."""
+    """Collected frames after which an occupant is a speaker; above 0."""
     drop_frames: int = 25
     """Frames without contribution after which an unconfirmed occupant is dropped."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"model.memory.kind={self.kind} is not known: choose one of {', '.join(KINDS)}")
+        check_range("memory.floor", self.floor, low=0, high=1)
+        check_range("memory.birth", self.birth, low=0, high=1)
+        check_range("memory.confirm_frames", self.confirm_frames, above=0)
+        check_range("memory.drop_frames", self.drop_frames, low=0)
         if not self.cap_frames >= max(1.0, self.confirm_frames):
             raise ValueError(
                 f"cap_frames={self.cap_frames:g} is too low: give 1 or more, and no less than "

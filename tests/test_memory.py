@@ -1,7 +1,9 @@
 """Speaker memory: rules against a plain recursion in float64, scripted lives of slots, symmetry, capacity."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -459,3 +461,25 @@ def test_gradients_are_finite_through_a_scan() -> None:
     output.activity.sum().backward()
     assert h.grad is not None
     assert h.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ({"birth": 5}, "memory.birth=5 is out of range: give a number of at least 0 and of at most 1"),
+        ({"floor": 60.0}, "memory.floor=60.0 is out of range: give a number of at least 0 and of at most 1"),
+        ({"floor": -0.1}, "memory.floor=-0.1 is out of range"),
+        ({"birth": nan}, "memory.birth=nan is out of range"),
+        ({"drop_frames": -1}, "memory.drop_frames=-1 is out of range: give a number of at least 0"),
+        ({"confirm_frames": 0}, "memory.confirm_frames=0 is out of range: give a number above 0"),
+        ({"confirm_frames": inf, "cap_frames": inf}, "memory.confirm_frames=inf is out of range"),
+    ],
+)
+def test_rules_out_of_range(rules: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        replace(MEMORY, **rules)
+
+
+def test_rules_at_the_ends_of_their_ranges() -> None:
+    rules = replace(MEMORY, birth=0, floor=1, drop_frames=0, confirm_frames=0.1, cap_frames=inf)
+    assert (rules.birth, rules.floor, rules.cap_frames) == (0, 1, inf)

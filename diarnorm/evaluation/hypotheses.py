@@ -95,7 +95,7 @@ def find_candidates(given: Any, folder: Path, settings: Settings) -> tuple[Candi
         ValueError: none, one that is not there or no model, settings that do not fit its own, two of a name.
     """
     named = dict(given) if isinstance(given, Mapping) else None
-    items = list(named.values()) if named else [given] if isinstance(given, str) else list(given or ())
+    items = list(named.values()) if named else list(given) if isinstance(given, list | tuple) else [given]
     if not items or not all(isinstance(item, str | Mapping) and item for item in items):
         raise ValueError(f"models={given} names no model: give models=[NAME,PATH,...], or models={{NAME: PATH}}")
     variants = [Variant(path=item) if isinstance(item, str) else _variant(item) for item in items]
