@@ -19,12 +19,15 @@ from diarnorm.frontend import FRONT_ENDS
 from diarnorm.model import Model
 from diarnorm.norms import EPS, make_norm
 from diarnorm.resources import find_model
+from diarnorm.robustness.measures import speech_in
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import FRAME_SAMPLES, MELS_PER_FRAME, NUM_MELS, SAMPLE_RATE
 
 EPSILONS = (1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SILENCE_S, SPEECH_S = 10, 20
+CLOSING_S = 1.0
+"""After speech this is left to the rules that close a turn, and does not count."""
 LSB = 1 / 32768
 
 
@@ -61,7 +64,8 @@ def silence(seed: int = 0) -> Evidence:
         _tables(gains, floor_outputs, heard, gradient, of_speech, steps),
         _plots(gains),
         (
-            f"The model is the shipped one; silence of {SILENCE_S} s alone, and after {SPEECH_S} s of speech.",
+            f"The model is the shipped one; silence of {SILENCE_S} s alone, and after {SPEECH_S} s of speech, "
+            f"where the first {CLOSING_S:g} s does not count.",
             "The gradient's gain on zeros is 1/sqrt(eps), for LayerNorm as for RMSNorm: eps limits it, no more.",
         ),
     )
@@ -98,22 +102,22 @@ def _hear(checkpoint: Checkpoint, silent: Tensor, speech: np.ndarray) -> _Heard:
     """Share of silence in which someone is said to speak, in %, the larger of two cases; and what is not finite."""
     samples = silent[0].numpy()
     diarizer = Diarizer(checkpoint)
-    after_s = len(speech) / SAMPLE_RATE
-    spoken = max(
-        _spoken_s(diarizer, samples, 0.0),
-        _spoken_s(diarizer, np.concatenate([speech, samples]), after_s + 1.0),
+    share = max(
+        _spoken_share(diarizer, samples, 0.0),
+        _spoken_share(diarizer, np.concatenate([speech, samples]), len(speech) / SAMPLE_RATE + CLOSING_S),
     )
     chunk_samples = Model.chunk_samples(checkpoint.chunk)
     whole = silent[:, : silent.shape[1] // chunk_samples * chunk_samples]
     output, _ = checkpoint.model(whole, chunk=checkpoint.chunk)
-    return _Heard(100 * spoken / SILENCE_S, int((~output.activity.isfinite()).sum()))
+    return _Heard(100 * share, int((~output.activity.isfinite()).sum()))
 
 
-def _spoken_s(diarizer: Diarizer, samples: np.ndarray, from_s: float) -> float:
-    """Seconds of turns after `from_s`: a second after speech is left to the rules that close a turn."""
+def _spoken_share(diarizer: Diarizer, samples: np.ndarray, from_s: float) -> float:
+    """Share of the time from `from_s` to the end in which somebody is said to speak, one or several."""
     stream = diarizer.stream()
     turns = [*stream.push(samples), *stream.finish()]
-    return sum(max(0.0, turn.end - max(turn.start, from_s)) for turn in turns)
+    end_s = len(samples) / SAMPLE_RATE
+    return speech_in(turns, [(from_s, end_s)]) / (end_s - from_s)
 
 
 def _gradient_size(model: Model, samples: Tensor) -> float:

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from diarnorm.claims import batchsize, halves, swap
+from diarnorm.claims import batchsize, halves, silence, swap
 from diarnorm.claims.evidence import Evidence
 from diarnorm.claims.registry import CLAIMS, CONDITIONAL, CONFIRMED, EXACT, FAILS, HOLDS, MISSING, REFUTED, judge
 from diarnorm.conformer import Encoder
 from diarnorm.convert import Conversion, swap_norm
 from diarnorm.norms import RMSNorm, make_norm
+from diarnorm.turns import Turn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EXPERIMENTS = {e.name: (claim, e) for claim in CLAIMS for e in claim.experiments if e.kind == EXACT}
@@ -80,6 +81,29 @@ def test_silence_multiplies_a_gradient_by_the_root_of_eps() -> None:
     gains = {row[0]: row[1:] for row in evidence("silence").tables[0].rows}
     assert gains["rms, float32"] == ("100", "316", "1000", "10000", "100000")
     assert gains["rms, float16"][-1] == gains["layer, float16"][-1] == "inf"
+
+
+class TwoVoices:
+    """Stands in for a model that hears two speakers at once, to the end of the recording."""
+
+    def __init__(self, from_s: float) -> None:
+        self.turns = [Turn(from_s, 30.0, "a"), Turn(from_s, 30.0, "b")]
+
+    def stream(self) -> "TwoVoices":
+        return self
+
+    def push(self, samples: np.ndarray) -> list[Turn]:
+        return self.turns[:1]
+
+    def finish(self) -> list[Turn]:
+        return self.turns[1:]
+
+
+@pytest.mark.parametrize(("from_s", "share"), [(0.0, 1.0), (25.5, 0.5)])
+def test_heard_as_speech_is_a_share_of_the_time_that_counts(from_s: float, share: float) -> None:
+    samples = np.zeros(30 * 16_000, np.float32)
+    found = silence._spoken_share(TwoVoices(from_s), samples, 21.0)  # pyright: ignore[reportArgumentType]
+    assert found == pytest.approx(share)  # of the nine seconds from 21 on, whoever speaks
 
 
 def test_half_precision_loses_three_db_at_minus_40_db_with_the_large_eps() -> None:
