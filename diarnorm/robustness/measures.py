@@ -109,6 +109,15 @@ def levels(
     return [float(power) ** 0.5 for power in some.mean(axis=1)] if some.shape[1] else None
 
 
+def length_of(spans: Spans, *, edge_s: float = 0.0) -> float:
+    """Seconds of the spans less `edge_s` at both ends of each.
+
+    >>> length_of([(0.0, 3.0), (5.0, 5.9)], edge_s=0.5)
+    2.0
+    """
+    return sum(max(0.0, end - start - 2 * edge_s) for start, end in spans)
+
+
 def speech_in(turns: Sequence[Turn], spans: Spans, *, edge_s: float = 0.0) -> float:
     """Seconds of the turns, all speakers together, within the spans less `edge_s` at both ends of each."""
     inner = [(start + edge_s, end - edge_s) for start, end in spans]

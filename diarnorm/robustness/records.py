@@ -9,7 +9,7 @@ from typing import Any
 
 from diarnorm.evaluation.scores import Components
 
-FORMAT = 1
+FORMAT = 2
 NAME = "records.jsonl"
 
 
@@ -29,8 +29,10 @@ class Record:
         halves: parts of the DER of the first and the second half, each scored by itself; empty unless asked for.
         num_turns: of the model.
         num_speakers: labels of the model.
-        event_s: length of the changed pieces.
+        event_s: length of the changed pieces, without their edges.
         event_speech_s: speech of the model in them, without their edges.
+        inserted_s: length of the pieces that were put in, without their edges.
+        inserted_speech_s: speech of the model in those, without their edges.
         drift: see `measures.drift`.
         rms: of the residual stream after each block.
         event_rms: the same in the changed pieces.
@@ -55,6 +57,8 @@ class Record:
     num_speakers: int
     event_s: float
     event_speech_s: float
+    inserted_s: float
+    inserted_speech_s: float
     drift: float | None = None
     rms: tuple[float, ...] = ()
     event_rms: tuple[float, ...] | None = None

@@ -40,15 +40,16 @@ def measure_turns(
     spans = [(0.0, end_s)] if region is None else TimeMap.of(sound.inserted).region(region)
     whole = _score(sound, turns, spans, rules)
     halves = [(0.0, end_s / 2), (end_s / 2, end_s)] if condition.with_halves else []
-    events = list(sound.events)
     return {
         "errors": whole.errors,
         "merged": whole.merged,
         "halves": tuple(_score(sound, turns, _within(spans, half), rules).errors for half in halves),
         "num_turns": len(turns),
         "num_speakers": whole.num_hypothesis_speakers,
-        "event_s": sum(max(0.0, end - start - 2 * rules.edge_s) for start, end in events),
-        "event_speech_s": measures.speech_in(turns, events, edge_s=rules.edge_s),
+        "event_s": measures.length_of(sound.events, edge_s=rules.edge_s),
+        "event_speech_s": measures.speech_in(turns, sound.events, edge_s=rules.edge_s),
+        "inserted_s": measures.length_of(sound.inserted, edge_s=rules.edge_s),
+        "inserted_speech_s": measures.speech_in(turns, sound.inserted, edge_s=rules.edge_s),
     }
 
 

@@ -49,7 +49,8 @@ class Row:
         halves, clean_halves: DER of both halves, each scored by itself.
         false_speech_s, clean_false_speech_s: speech of the model where nobody speaks.
         event_s, event_speech_s: length of the changed pieces without their edges, and speech of the model there.
-        quiet_verdict: whether there is no speech in silence that was put in.
+        inserted_s, inserted_speech_s: the same of the pieces that were put in.
+        quiet_verdict: whether there is no speech in silence that was put in; undecided where its edges are all of it.
         labels_added: mean number of labels more than in the clean run; `most_labels_added` in one recording.
         drift: mean over recordings.
         rms, clean_rms: of the residual stream after each block; `event_rms` in the changed pieces.
@@ -77,6 +78,8 @@ class Row:
     clean_false_speech_s: float
     event_s: float
     event_speech_s: float
+    inserted_s: float
+    inserted_speech_s: float
     quiet_verdict: str | None
     num_turns: int
     labels_added: float
@@ -135,7 +138,9 @@ def _row(study: Study, condition: Condition, records: Sequence[Record], clean: S
     change = Change(None, None, None) if alone else change_of(study, [_errors(records)], [_errors(clean)])
     verdict = change.verdict(condition.margin)
     num_turns = sum(each.num_turns for each in records)
-    event_speech_s = sum(each.event_speech_s for each in records)
+    inserted_s, inserted_speech_s = (
+        sum(getattr(each, name) for each in records) for name in ("inserted_s", "inserted_speech_s")
+    )
     added = [ours.num_speakers - theirs.num_speakers for ours, theirs in zip(records, clean, strict=False)]
     recoveries = [value for each in records for value in each.recovery_s]
     return Row(
@@ -154,8 +159,10 @@ def _row(study: Study, condition: Condition, records: Sequence[Record], clean: S
         sum(each.merged.false_alarm_s for each in records),
         sum(each.merged.false_alarm_s for each in clean),
         sum(each.event_s for each in records),
-        event_speech_s,
-        (HOLDS if event_speech_s == 0 else FAILS) if condition.is_quiet else None,
+        sum(each.event_speech_s for each in records),
+        inserted_s,
+        inserted_speech_s,
+        _quiet_verdict(inserted_s, inserted_speech_s) if condition.is_quiet else None,
         num_turns,
         float(np.mean(added)) if added else 0.0,
         max(added, default=0),
@@ -172,6 +179,13 @@ def _row(study: Study, condition: Condition, records: Sequence[Record], clean: S
         100 * float(np.mean([abs(each.dc) for each in records])),
         float(np.median([each.level_dbfs for each in records])),
     )
+
+
+def _quiet_verdict(looked_at_s: float, speech_s: float) -> str:
+    """Whether nobody was heard in silence; where nothing of it was looked at, nobody knows."""
+    if looked_at_s == 0:
+        return UNDECIDED
+    return HOLDS if speech_s == 0 else FAILS
 
 
 def change_of(study: Study, changed: Sequence[Sequence[Components]], clean: Sequence[Sequence[Components]]) -> Change:

@@ -76,8 +76,8 @@ SPEECH: list[Column] = [
     ("level dBFS", lambda row: number(row.level_dbfs, 1)),
 ]
 QUIET: list[Column] = [
-    ("put in s", lambda row: number(row.event_s)),
-    ("speech in it s", lambda row: number(row.event_speech_s)),
+    ("put in s", lambda row: number(row.inserted_s)),
+    ("speech in it s", lambda row: number(row.inserted_speech_s)),
     ("verdict", lambda row: row.quiet_verdict or NO_VALUE),
 ]
 HALVES: list[Column] = [

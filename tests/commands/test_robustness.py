@@ -116,6 +116,7 @@ MISTAKES = [
     ([], "no recordings to change: give a folder of them as sets.NAME=FOLDER"),
     (["sets.mine=nosuch"], "sets.mine: {cwd}/nosuch does not exist"),
     ([SET, "models=['my set']"], "models=my set: no model files (*.safetensors) in this folder"),
+    ([SET, "models={x: 'my set'}"], "models: x is a folder, {cwd}/my set: give a model file, or models=[FOLDER] for"),
     ([SET, "models={x: {path: rms, oracle_memory: true}}"], "oracle_memory is for `diarnorm evaluate`"),
     ([SET, "models=[nosuch]"], "no shipped model is called 'nosuch'"),
     ([SET, "corruptions=[loudnes]"], "no corruption or family is called 'loudnes'; did you mean loudness?"),

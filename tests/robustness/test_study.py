@@ -17,6 +17,7 @@ from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.corruption import Sound, corrupt, parse
 from diarnorm.robustness.records import NAME, Record
 from diarnorm.robustness.study import Study, batches, find_models, study
+from diarnorm.robustness.summary import rows_of
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import SAMPLE_RATE
 from tests.evalset import REFERENCES, save_set, turns
@@ -240,3 +241,15 @@ def test_turns_that_are_made_are_refused_at_once(folder: Path, tmp_path: Path) -
     with pytest.raises(ValueError, match=r"models: made is a folder, .*/all: .* other programs are peers\.NAME"):
         study(configure(models={"made": "all"}), tmp_path, folder)
     assert not list(tmp_path.iterdir())
+
+
+def test_speech_after_a_step_is_no_speech_in_silence(folder: Path, tmp_path: Path) -> None:
+    corruptions = ("dc.step=0.1 silence.middle=2", "silence.middle=1")
+    config = configure(corruptions=corruptions, alone=(), quiet=("silence",), models="models/loud.safetensors")
+    done = study(config, tmp_path, folder)
+    chain, short = (done.records["loud", "all", "b_two", name] for name in corruptions)
+    assert chain.event_speech_s > 1.0  # after the step
+    assert (chain.inserted_s, chain.inserted_speech_s) == (pytest.approx(1.0), 0.0)
+    assert (short.inserted_s, short.event_s) == (0.0, 0.0)  # its edges are all of it
+    verdicts = {row.condition: row.quiet_verdict for row in rows_of(done)}
+    assert verdicts == {"clean": None, corruptions[0]: "holds", corruptions[1]: "undecided"}

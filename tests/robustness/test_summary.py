@@ -80,7 +80,14 @@ def test_blocks_recovery_and_silence() -> None:
             "recovery_s": lambda number: (0.4, 1.0) if number < 2 else (None,) if number < 4 else (),
         },
         ("b", "burst.slam=15"): {"recovery_s": (0.1, None, None)},
-        ("a", "silence.middle=10"): {"event_s": 9.0, "event_speech_s": lambda number: 0.5 * (number == 1)},
+        ("a", "silence.middle=10"): {
+            "event_s": 10.0,
+            "event_speech_s": 2.0,  # in other pieces, too
+            "inserted_s": 9.0,
+            "inserted_speech_s": lambda number: 0.5 * (number == 1),
+        },
+        ("c", "silence.middle=10"): {"event_s": 10.0, "event_speech_s": 2.0, "inserted_s": 9.0},
+        ("d", "silence.middle=10"): {"inserted_s": 0.0},
     }
     rows = rows_of(made_up(changes))
     found = row(rows, "a", "burst.slam=15")
@@ -90,8 +97,10 @@ def test_blocks_recovery_and_silence() -> None:
     assert row(rows, "b", "burst.slam=15").recovery_s is None  # most did not
     assert row(rows, "c", "burst.slam=15").recovered is None
     silent = row(rows, "a", "silence.middle=10")
-    assert (silent.event_s, silent.event_speech_s, silent.quiet_verdict) == (72.0, 0.5, "fails")
-    assert row(rows, "b", "silence.middle=10").quiet_verdict == "holds"
+    assert (silent.event_s, silent.event_speech_s) == (80.0, 16.0)
+    assert (silent.inserted_s, silent.inserted_speech_s, silent.quiet_verdict) == (72.0, 0.5, "fails")
+    verdicts = [row(rows, model, "silence.middle=10").quiet_verdict for model in "bcd"]
+    assert verdicts == ["holds", "holds", "undecided"]  # nothing of the last one's was looked at
     assert row(rows, "b", "burst.slam=15").quiet_verdict is None
 
 
@@ -116,7 +125,7 @@ def test_cells_add_up_the_models_of_a_kind() -> None:
 
 def test_factors_take_the_worst_over_severities() -> None:
     study = made_up(
-        {("a", "loudness.swing=20"): {"errors": worse}, ("b", "silence.middle=10"): {"event_speech_s": 1.0}}
+        {("a", "loudness.swing=20"): {"errors": worse}, ("b", "silence.middle=10"): {"inserted_speech_s": 1.0}}
     )
     factors = {(each.model, each.factor): each for each in factors_of(study, rows_of(study))}
     assert factors["a", "loudness.swing"].verdict == "fails"
