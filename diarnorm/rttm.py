@@ -35,7 +35,8 @@ def read_rttm(path: str | Path, notes: list[str] | None = None) -> dict[str, lis
     """Turns per recording, both in the order of the file; channels are not told apart.
 
     Turns of zero duration are left out (a recording that has no others stays, with an empty list); a sentence
-    that says how many is appended to `notes`.
+    that says how many is appended to `notes`, with the file's name but not its folder: notes of the same files are the
+    same wherever these lie.
 
     Errors: RttmError for a line that is not RTTM, a time that is no number, a negative time or duration;
     OSError.
@@ -59,7 +60,7 @@ def read_rttm(path: str | Path, notes: list[str] | None = None) -> dict[str, lis
         else:
             num_empty += 1
     if num_empty and notes is not None:
-        notes.append(f"{path}: {num_empty} of the turns have zero duration and were left out")
+        notes.append(f"{Path(path).name}: {num_empty} of the turns have zero duration and were left out")
     return recordings
 
 

@@ -45,7 +45,7 @@ def test_turns_of_zero_duration_are_left_out_and_counted(tmp_path: Path) -> None
     notes: list[str] = []
     path = write(tmp_path, LINE.format(onset="1.0", duration="0.000") * 2)
     assert read_rttm(path, notes) == {"talk": []}
-    assert notes == [f"{path}: 2 of the turns have zero duration and were left out"]
+    assert notes == [f"{path.name}: 2 of the turns have zero duration and were left out"]
 
 
 @pytest.mark.parametrize(

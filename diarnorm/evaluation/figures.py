@@ -4,6 +4,7 @@ Colours are those of Okabe and Ito (2008), which people with any colour vision t
 """
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,11 @@ BAR_IN, PANEL_IN, MARGIN_IN, WIDTH_IN = 0.42, 0.45, 1.45, 9.0
 """Inches: height of a bar with its gap, of a panel beside its bars, of title, legend and axis, width of the picture."""
 CAUSES_MARGIN_IN, LABEL_IN = 2.8, 0.5
 """Inches: height of title, legends and axis in the picture of causes, and of the axis alone."""
+
+
+def has_matplotlib() -> bool:
+    """Whether there can be pictures."""
+    return find_spec("matplotlib") is not None
 
 
 def draw(comparison: Comparison, path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.audio.reader import open_audio
-from diarnorm.evaluation.scoring import read_recordings
+from diarnorm.evaluation.scoring import joined, read_recordings
 from diarnorm.manifest import AUDIO_SUFFIXES
 from diarnorm.rttm import legal_name, read_rttm, read_uem
 from diarnorm.timebase import samples_to_seconds
@@ -126,7 +126,7 @@ def read_set(
 
     Raises:
         ValueError: a path that is not there, a reference without its recording (with `needs_audio`), two recordings of
-            one name, a file that cannot be read, nothing to score.
+            one name, two files about one recording, a file that cannot be read or is about others, nothing to score.
     """
     key = f"sets.{name}" if key is None else key
     notes: list[str] = []
@@ -204,20 +204,18 @@ def _references(
     folders: Sequence[Path],
     notes: list[str],
 ) -> dict[str, list[Turn]]:
-    """Turns by recording. A file about one recording is about that of its own name, whatever stands in it."""
+    """Turns by recording. A file beside recordings, or one of a pattern, that is about one recording is about that of
+    its own name, whatever stands in it; elsewhere recordings have the names that stand in the files."""
     if source.rttm is not None and source.names is not None and URI in source.rttm:
         files = _by_pattern(f"{key}.rttm", source.rttm, source.names, folder)
-        return {uri: _about(uri, read_rttm(path, notes)) for uri, path in files.items()}
+        return {uri: _about(uri, path, read_rttm(path, notes)) for uri, path in files.items()}
     if source.rttm is not None:
         found = read_recordings(_existing(f"{key}.rttm", folder, source.rttm), notes)
         return found if source.names is None else {uri: turns for uri, turns in found.items() if uri in audio}
-    references: dict[str, list[Turn]] = {}
-    for path in _beside(audio, folders, ".rttm"):
-        own = _by_name(path, read_rttm(path, notes), audio) or {legal_name(path.stem): []}
-        for uri in own.keys() & references.keys():
-            raise ValueError(f"{key}: {path} and another file are both about {uri}; remove one")
-        references |= own
-    return references
+    return joined(
+        (path, _by_name(path, read_rttm(path, notes), audio) or {legal_name(path.stem): []})
+        for path in _beside(audio, folders, ".rttm")
+    )
 
 
 def _regions(
@@ -233,7 +231,7 @@ def _regions(
         return dict.fromkeys(references, (source.region_s,))
     if source.uem is not None and source.names is not None and URI in source.uem:
         files = _by_pattern(f"{key}.uem", source.uem, source.names, folder)
-        return {uri: tuple(_about(uri, read_uem(path))) for uri, path in files.items()}
+        return {uri: tuple(_about(uri, path, read_uem(path))) for uri, path in files.items()}
     paths = _beside(audio, folders, ".uem")
     if source.uem is not None:
         paths = [_existing(f"{key}.uem", folder, source.uem)]
@@ -244,8 +242,14 @@ def _regions(
     return regions if paths else None
 
 
-def _about(uri: str, content: dict[str, Any]) -> Any:
-    """What a file whose place tells the recording says of it, whatever it calls it; nothing if it is about others."""
+def _about(uri: str, path: Path, content: Mapping[str, Any]) -> Any:
+    """What a file whose place tells the recording says of it, whatever it calls it; nothing if the file is empty.
+
+    Raises:
+        ValueError: it is about several others.
+    """
+    if len(content) > 1 and uri not in content:
+        raise ValueError(f"{path} is not about {uri} but about {', '.join(sorted(content))}: give the file of {uri}")
     return next(iter(content.values())) if len(content) == 1 else content.get(uri, [])
 
 

@@ -104,7 +104,9 @@ def _tasks(
 
 def _given(candidate: Candidate, each: RecordingSet, notes: list[str]) -> dict[str, tuple[Turn, ...]]:
     """Turns of a folder of RTTM files; what is missing there, or too much, goes to `notes`."""
-    turns = given_turns(candidate, each.name, notes)
+    odd: list[str] = []
+    turns = given_turns(candidate, each.name, odd)
+    notes += [f"{candidate.name}: {note}" for note in odd]
     names = {recording.name for recording in each.recordings}
     notes += [
         f"{name}: no hypothesis by {candidate.name}; all of its speech counts as missed"

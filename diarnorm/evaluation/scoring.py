@@ -79,10 +79,12 @@ def score_files(
 
     An RTTM file without any turn stands for a silent recording with the name of the file.
 
-    Errors: as `score` and `read_rttm`; ValueError for a folder without RTTM files; OSError.
+    Errors: as `score` and `read_recordings`.
     """
     notes: list[str] = []
-    references, hypotheses = read_recordings(reference, notes), read_recordings(hypothesis, notes)
+    of_hypotheses: list[str] = []
+    references, hypotheses = read_recordings(reference, notes), read_recordings(hypothesis, of_hypotheses)
+    notes = [*(f"reference: {note}" for note in notes), *(f"hypothesis: {note}" for note in of_hypotheses)]
     regions = None if uem is None else read_uem(uem)
     result = score(
         references, hypotheses, regions, collar_s=collar_s, skip_overlap=skip_overlap, durations_s=durations_s
@@ -189,13 +191,28 @@ def _scored_uris(reference: Recordings, hypothesis: Recordings, uem: Regions | N
 
 
 def read_recordings(path: str | Path, notes: list[str]) -> dict[str, list[Turn]]:
-    """Turns per recording of one RTTM file or of all `*.rttm` in a folder."""
+    """Turns per recording of one RTTM file or of all `*.rttm` in a folder.
+
+    Errors: ValueError for a folder without such files, or with two about one recording; as `read_rttm`; OSError.
+    """
     path = Path(path)
     paths = sorted(path.glob("*.rttm")) if path.is_dir() else [path]
     if not paths:
         raise ValueError(f"{path}: the folder has no *.rttm files")
+    return joined((file, read_rttm(file, notes) or {legal_name(file.stem): []}) for file in paths)
+
+
+def joined(files: Iterable[tuple[Path, Mapping[str, list[Turn]]]]) -> dict[str, list[Turn]]:
+    """Turns per recording of several files, of which each recording has one.
+
+    Errors: ValueError for two files about one recording.
+    """
     recordings: dict[str, list[Turn]] = {}
-    for file in paths:
-        for uri, turns in (read_rttm(file, notes) or {legal_name(file.stem): []}).items():
-            recordings.setdefault(uri, []).extend(turns)
+    source: dict[str, Path] = {}
+    for path, own in files:
+        for uri in own:
+            if uri in source:
+                raise ValueError(f"{path} and {source[uri].name} are both about {uri}: remove one")
+            source[uri] = path
+        recordings |= own
     return recordings

@@ -103,6 +103,29 @@ def test_what_is_left_out_is_said(folder: Path) -> None:
     assert "a_one: in the UEM but without a reference, taken as silent" in found.notes
 
 
+def test_references_elsewhere_have_one_file_each(folder: Path, tmp_path: Path) -> None:
+    """Two about the same recording, whichever name they have, would be two references for one."""
+    for path in folder.glob("*.rttm"):
+        (tmp_path / "ref").mkdir(exist_ok=True)
+        path.rename(tmp_path / "ref" / path.name)
+    given = {"audio": "set", "rttm": "ref"}
+    assert len(read(tmp_path, given).recordings) == len(REFERENCES)
+    _twice(tmp_path / "ref")
+    with pytest.raises(ValueError, match=r"ref/copy.rttm and a_one.rttm are both about a_one: remove one"):
+        read(tmp_path, given)
+
+
+def test_notes_are_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
+    """Machines that see the same files under other paths take the same notes, so that their shards fit together."""
+    notes = []
+    for place in ("one", "two"):
+        folder = save_set(tmp_path / place / "set", ["a_one"])
+        with (folder / "a_one.rttm").open("a") as file:
+            file.write("SPEAKER a_one 1 0.5 0 <NA> <NA> x <NA> <NA>\n")
+        notes.append(read(folder).notes)
+    assert notes[0] == notes[1] == ("a_one.rttm: 1 of the turns have zero duration and were left out",)
+
+
 def test_hypotheses_can_be_scored_without_recordings(folder: Path) -> None:
     for path in folder.glob("*.wav"):
         path.unlink()
@@ -144,7 +167,7 @@ def _twice(folder: Path) -> None:
         (_text, "a_one.wav: looks like"),
         (_bad_rttm, "a_one.rttm:1: onset must be a number"),
         (_no_references, "sets.s: nothing to score, no recording has a reference"),
-        (_twice, "copy.rttm and another file are both about a_one|a_one.rttm and another file"),
+        (_twice, "set/copy.rttm and a_one.rttm are both about a_one: remove one"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder: Path, spoil: Callable[[Path], None], reason: str) -> None:

@@ -54,9 +54,24 @@ def test_one_file_of_references_for_all_names(folder: Path) -> None:
     assert [len(recording.reference) for recording in found.recordings] == [2, 1]
 
 
-def test_a_file_about_others_leaves_a_recording_silent(folder: Path) -> None:
-    two = [folder / "set" / f"{name}.rttm" for name in ("a_one", "a_two")]
-    (folder / "set" / "b_one.rttm").write_text("".join(path.read_text() for path in two))
+@pytest.mark.parametrize(("part", "ending"), [("rttm", "set/{}.rttm"), ("uem", "uems/{}.uem")])
+def test_a_file_about_others_is_refused(folder: Path, part: str, ending: str) -> None:
+    """Not silence, nor time that is not scored: somebody put the wrong file there."""
+    files = {name: folder / ending.format(name) for name in ("a_one", "a_two", "b_one")}
+    others = "".join(files[name].read_text() for name in ("a_one", "a_two"))
+    files["b_one"].write_text(others)
+    sentence = f"{files['b_one']} is not about b_one but about a_one, a_two: give the file of b_one"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        read(folder, PATTERNS)
+    own = "SPEAKER b_one 1 2 1 <NA> <NA> x <NA> <NA>\n" if part == "rttm" else "b_one 1 2 3\n"
+    files["b_one"].write_text(others + own)
+    found = read(folder, PATTERNS).recordings[1]
+    spans = [(turn.start, turn.end) for turn in found.reference] if part == "rttm" else list(found.region or ())
+    assert spans == [(2.0, 3.0)]
+
+
+def test_an_empty_file_leaves_a_recording_silent(folder: Path) -> None:
+    (folder / "set" / "b_one.rttm").write_text("")
     a_two, b_one = read(folder, PATTERNS).recordings
     assert (len(a_two.reference), b_one.reference) == (2, ())
 

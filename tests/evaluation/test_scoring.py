@@ -220,6 +220,9 @@ def test_a_paired_difference_is_drawn_together() -> None:
         bootstrap_difference([easy], [easy, hard])
 
 
+LINE_OF_A = "SPEAKER a 1 0 10 <NA> <NA> A <NA> <NA>\n"
+
+
 def test_files_and_folders(tmp_path: Path) -> None:
     line = "SPEAKER {} 1 {} {} <NA> <NA> {} <NA> <NA>\n"
     reference, hypothesis = tmp_path / "ref", tmp_path / "hyp"
@@ -234,11 +237,22 @@ def test_files_and_folders(tmp_path: Path) -> None:
         "a": (5, 0, 0, 10),
         "silent": (0, 1, 0, 0),
     }
-    assert "1 of the turns have zero duration" in result.warnings[0]
+    assert result.warnings[0] == "reference: a.rttm: 1 of the turns have zero duration and were left out"
     (tmp_path / "x.uem").write_text("a 1 0 5\n")
     assert parts(score_files(reference / "a.rttm", hypothesis, tmp_path / "x.uem").pooled) == (0, 0, 0, 5)
     with pytest.raises(ValueError, match=r"has no \*.rttm files"):
         score_files(tmp_path, hypothesis)
+
+
+@pytest.mark.parametrize("content", [LINE_OF_A, f"{LINE_OF_A}SPEAKER b 1 0 1 <NA> <NA> B <NA> <NA>\n"])
+@pytest.mark.parametrize("side", ["ref", "hyp"])
+def test_two_files_about_one_recording_are_refused(tmp_path: Path, content: str, side: str) -> None:
+    for folder in ("ref", "hyp"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.rttm").write_text(LINE_OF_A)
+    (tmp_path / side / "old.rttm").write_text(content)
+    with pytest.raises(ValueError, match=rf"{side}/old.rttm and a.rttm are both about a: remove one"):
+        score_files(tmp_path / "ref", tmp_path / "hyp")
 
 
 def test_table_is_markdown_and_json_has_raw_seconds() -> None:
