@@ -140,10 +140,10 @@ def _report(output: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from diarnorm.claims.pictures import has_matplotlib
     from diarnorm.claims.records import load_all
     from diarnorm.claims.report import write_report
     from diarnorm.claims.words import headline
+    from diarnorm.evaluation.figures import has_matplotlib
 
     judgements = write_report(output, load_all(output))
     table = Table("#", "claim", "verdict", "first figure (95 % interval)")

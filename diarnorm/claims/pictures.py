@@ -15,13 +15,6 @@ MARKERS = "osD^vPX"
 SIZE_IN = (6.4, 4.0)
 
 
-def has_matplotlib() -> bool:
-    """Whether there will be pictures."""
-    from importlib.util import find_spec
-
-    return find_spec("matplotlib") is not None
-
-
 def svg(plot: Plot) -> str:
     """The picture as an element of a page, coloured by its CSS variables `--ink` and `--rule`."""
     import matplotlib

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from diarnorm.claims.evidence import Table
 from diarnorm.claims.page import make_page
-from diarnorm.claims.pictures import has_matplotlib, png
+from diarnorm.claims.pictures import png
 from diarnorm.claims.records import Record
 from diarnorm.claims.registry import CLAIMS, NOT_MEASURED, Judgement, judge
 from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on
+from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.modelfile import as_json
 
