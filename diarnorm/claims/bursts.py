@@ -4,33 +4,27 @@ The share of attention on the frames of bursts is compared with that on the same
 pull of 1 is no change. Bursts are those of `diarnorm.robustness`, at a level over that of the speech.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-
-from diarnorm.checkpoint import Checkpoint, load_checkpoint
+from diarnorm.checkpoint import load_checkpoint
 from diarnorm.checks import check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number
-from diarnorm.evaluation.hypotheses import Candidate, Settings, find_candidates
+from diarnorm.claims.trained import find_networks
 from diarnorm.evaluation.recordings import Recording, parse_source, read_set
 from diarnorm.evaluation.scores import Components
 from diarnorm.evaluation.scoring import score
-from diarnorm.fbank import fbank_offline
 from diarnorm.resources import samples_dir
 from diarnorm.robustness.corruption import corrupt, parse
+from diarnorm.robustness.measures import attention_share
+from diarnorm.robustness.passes import Trace, make_sheet
+from diarnorm.robustness.runner import listen
 from diarnorm.robustness.sound import Sound
-from diarnorm.stream import Diarizer
-from diarnorm.timebase import SAMPLE_RATE, frames_to_seconds, seconds_to_samples
+from diarnorm.robustness.timemap import frames_in
+from diarnorm.timebase import samples_to_seconds, seconds_to_samples
 from diarnorm.training.crops import read_part
 
 HEADLINE_DB = 20.0
@@ -73,148 +67,119 @@ class Effect:
     burst: Components
 
 
-class AttentionShares(TorchFunctionMode):
-    """While it is on, keeps how much of each attention layer's weight falls on marked frames.
-
-    `marked` are frames; only queries count that have a marked frame among their keys.
-    """
-
-    def __init__(self, marked: Bool[Tensor, " frames"], left_context: int, chunk: int) -> None:
-        super().__init__()
-        padded = torch.cat([torch.zeros(left_context, dtype=torch.bool), marked])
-        self.windows: Bool[Tensor, "chunks window"] = padded.unfold(0, left_context + chunk, chunk)
-        self.shares: list[float] = []
-
-    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            self.shares.append(self._share(args[0], args[1], kwargs["attn_mask"]))
-        return func(*args, **kwargs)
-
-    def _share(
-        self,
-        q: Float[Tensor, "chunks heads queries head_dim"],
-        k: Float[Tensor, "chunks heads window head_dim"],
-        bias: Float[Tensor, "chunks 1 queries window"],
-    ) -> float:
-        weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + bias, dim=-1)
-        seen = self.windows.any(dim=-1)
-        on_marked = torch.where(self.windows[:, None, None], weights, 0.0).sum(dim=-1)
-        return float(on_marked[seen].mean())
+Found = Mapping[tuple[str, float], Sequence[Effect]]
+"""By model and level, in dB: effects on the recordings, the same and in the same order everywhere."""
 
 
 def bursts(config: BurstConfig, folder: Path) -> Evidence:
     """Pull of each level for each model, and DER around bursts.
 
     Raises:
-        ValueError: no models, or recordings that cannot be read.
+        ValueError: no models, or recordings that cannot be read or are too short for a burst.
     """
     if not config.models:
         raise ValueError("no models to compare: give models=[PATH,...], trained with different norms")
-    candidates = find_candidates(config.models, Path.cwd(), Settings())
-    source = config.recordings or str(samples_dir())
-    recordings = read_set("recordings", parse_source("recordings", source, "recordings"), Path.cwd()).recordings
-    recordings = tuple(each for each in recordings if each.reference)
-    found: dict[tuple[str, float], list[Effect]] = {}
-    norms: dict[str, str] = {}
+    candidates = find_networks(config.models)
+    clean = _read(config)
+    sounds = {
+        level: [corrupt(sound, parse([f"burst.{config.burst}={level}"]), config.seed) for sound in clean]
+        for level in config.levels_db
+    }
+    clean_sheet = make_sheet([sound.samples for sound in clean])
+    sheets = {level: make_sheet([sound.samples for sound in loud]) for level, loud in sounds.items()}
+    found = {}
     for candidate in candidates:
-        checkpoint = load_checkpoint(candidate.path)
-        norms[candidate.name] = checkpoint.model.config.encoder.norm
-        for level in config.levels_db:
-            found[candidate.name, level] = [effect(checkpoint, each, config, level) for each in recordings]
-    return evidence_of(candidates, norms, found, config)
+        before = listen(candidate, clean_sheet, attention=True)
+        for level, loud in sounds.items():
+            effects = map(effect, loud, before, listen(candidate, sheets[level], attention=True))
+            found[candidate.name, level] = [each for each in effects if each is not None]
+    if not all(found.values()):
+        raise ValueError("bursts mark no frame of any recording, or all of them: give longer ones, recordings=FOLDER")
+    norms = {each.name: load_checkpoint(each.path).model.config.encoder.norm for each in candidates}
+    return evidence_of(norms, found, config)
 
 
-def effect(checkpoint: Checkpoint, recording: Recording, config: BurstConfig, level_db: float) -> Effect:
-    """One model, one recording, one level."""
+def _read(config: BurstConfig) -> list[Sound]:
+    """Recordings with a reference, each up to its longest."""
+    source = parse_source("recordings", config.recordings or str(samples_dir()), "recordings")
+    recordings = read_set("recordings", source, Path.cwd()).recordings
+    return [_first_part(each, config.longest_s) for each in recordings if each.reference]
+
+
+def _first_part(recording: Recording, longest_s: float) -> Sound:
     assert recording.audio is not None
     assert recording.duration_s is not None
-    length = seconds_to_samples(min(recording.duration_s, config.longest_s))
-    end_s = length / SAMPLE_RATE
+    length = seconds_to_samples(min(recording.duration_s, longest_s))
+    end_s = samples_to_seconds(length)
     turns = tuple(replace(t, end=min(t.end, end_s)) for t in recording.reference if t.start < end_s)
-    sound = Sound(read_part(recording.audio, 0, length), turns)
-    loud = corrupt(sound, parse([f"burst.{config.burst}={level_db}"]), config.seed)
-    clean, burst = (_shares(checkpoint, each.samples, loud) for each in (sound, loud))
+    return Sound(read_part(recording.audio, 0, length), turns)
+
+
+def effect(loud: Sound, before: Trace, after: Trace) -> Effect | None:
+    """One model on one recording without and with its bursts; None where they mark no frame, or all."""
+    marked = frames_in(loud.events, len(after.activity))
+    shares = []
+    for trace in (before, after):
+        assert trace.attention is not None
+        shares.append(attention_share(trace.attention, marked, trace.chunk))
+    clean, burst = shares
+    if clean is None or burst is None:
+        return None
+    end_s = samples_to_seconds(len(loud.samples))
     around = [(max(0.0, start - AROUND_S), min(end_s, end + AROUND_S)) for start, end in loud.events]
-    errors = [_errors(checkpoint, each.samples, sound, around) for each in (sound, loud)]
+    errors = (score({"x": loud.turns}, {"x": trace.turns}, {"x": around}).pooled for trace in (before, after))
     return Effect(mean(burst) / mean(clean), tuple(b / c for b, c in zip(burst, clean, strict=True)), *errors)
 
 
-@torch.no_grad()
-def _shares(checkpoint: Checkpoint, samples: np.ndarray, loud: Sound) -> list[float]:
-    """Share of the attention on the frames of bursts, by layer."""
-    model, chunk = checkpoint.model, checkpoint.chunk
-    chunk_samples = model.chunk_samples(chunk)
-    whole = torch.from_numpy(samples[: len(samples) // chunk_samples * chunk_samples])[None]
-    mel, _ = model.frontend(fbank_offline(whole))
-    frames = mel.shape[1] // 8
-    starts = torch.tensor([frames_to_seconds(at) for at in range(frames)])
-    marked = torch.zeros(frames, dtype=torch.bool)
-    for start, end in loud.events:
-        marked |= (starts + frames_to_seconds(1) > start) & (starts < end)
-    with AttentionShares(marked, model.config.encoder.left_context, chunk) as recorder:
-        model.encoder(mel, chunk=chunk)
-    return recorder.shares
-
-
-def _errors(checkpoint: Checkpoint, samples: np.ndarray, sound: Sound, around: list[tuple[float, float]]) -> Components:
-    stream = Diarizer(checkpoint).stream()
-    turns = [*stream.push(samples), *stream.finish()]
-    return score({"x": list(sound.turns)}, {"x": turns}, {"x": around}).pooled
-
-
-def evidence_of(
-    candidates: tuple[Candidate, ...],
-    norms: dict[str, str],
-    found: dict[tuple[str, float], list[Effect]],
-    config: BurstConfig,
-) -> Evidence:
-    """Pull by norm over models and recordings."""
-    names = {norm: [each.name for each in candidates if norms[each.name] == norm] for norm in norms.values()}
-
-    def pull(norm: str, level: float) -> Measure:
-        return average(f"pull_{norm}", [e.pull for name in names[norm] for e in found[name, level]])
-
-    lines = []
-    for norm in names:
-        points = [pull(norm, level) for level in config.levels_db]
-        columns = (tuple(getattr(p, key) for p in points) for key in ("value", "low", "high"))
-        lines.append(Series(norm, config.levels_db, *columns))
-    rows = tuple(_row(norms[name], name, level, effects) for (name, level), effects in found.items())
-    layers = tuple(
-        (
-            f"{name} ({norms[name]})",
-            *(number(mean(values)) for values in zip(*(e.by_layer for e in found[name, HEADLINE_DB]), strict=True)),
-        )
-        for name in norms
-    )
-    depth = max(len(row) for row in layers) - 1
-    layers = tuple((*row, *("-",) * (depth + 1 - len(row))) for row in layers)
+def evidence_of(norms: Mapping[str, str], found: Found, config: BurstConfig) -> Evidence:
+    """Pull by norm over recordings, each averaged over the models of the norm; `norms` are by model."""
     return Evidence(
         "bursts",
-        tuple(pull(norm, HEADLINE_DB) for norm in names),
-        (
-            Table("Bursts", ("model (norm), level", "pull", "DER around, without", "with"), rows),
-            Table(f"Pull at +{HEADLINE_DB:g} dB by block", ("model", *(str(at + 1) for at in range(depth))), layers),
-        ),
-        (
-            Plot(
-                "Attention on a burst",
-                "level of the burst over the speech, dB",
-                "pull (1: as without)",
-                tuple(lines),
-                lines=(1.0,),
-            ),
-        ),
+        tuple(pull(norm, HEADLINE_DB, norms, found) for norm in dict.fromkeys(norms.values())),
+        (_table_of_levels(norms, found), _table_of_blocks(norms, found)),
+        (_plot(norms, found, config.levels_db),),
         (
             f"Bursts of the kind {config.burst}, one in each 5 s. Pull is the share of attention on their frames over "
-            f"that on the same frames without them. DER within {AROUND_S:g} s of a burst. Intervals by bootstrap over "
-            "models and recordings.",
+            f"that on the same frames without them. DER within {AROUND_S:g} s of a burst. A recording's pull is the "
+            "mean over the models of a norm; intervals by bootstrap over recordings.",
         ),
     )
 
 
-def _row(norm: str, name: str, level: float, effects: list[Effect]) -> tuple[str, ...]:
+def pull(norm: str, level_db: float, norms: Mapping[str, str], found: Found) -> Measure:
+    """Pull of a level over recordings, in the mean of the models of a norm."""
+    models = [found[name, level_db] for name in norms if norms[name] == norm]
+    return average(f"pull_{norm}", [mean(each.pull for each in effects) for effects in zip(*models, strict=True)])
+
+
+def _table_of_levels(norms: Mapping[str, str], found: Found) -> Table:
+    rows = tuple(_row(norms[name], name, level, effects) for (name, level), effects in found.items())
+    return Table("Bursts", ("model (norm), level", "pull", "DER around, without", "with"), rows)
+
+
+def _row(norm: str, name: str, level: float, effects: Sequence[Effect]) -> tuple[str, ...]:
     clean, burst = (sum((getattr(e, key) for e in effects), Components()) for key in ("clean", "burst"))
     ders = ("-" if part.der is None else f"{100 * part.der:.1f} %" for part in (clean, burst))
     return (f"{name} ({norm}), +{level:g} dB", number(mean(e.pull for e in effects)), *ders)
+
+
+def _table_of_blocks(norms: Mapping[str, str], found: Found) -> Table:
+    """Means over recordings; models with fewer blocks end earlier."""
+    pulls = {
+        f"{name} ({norm})": [mean(own) for own in zip(*(e.by_layer for e in found[name, HEADLINE_DB]), strict=True)]
+        for name, norm in norms.items()
+    }
+    depth = max(map(len, pulls.values()))
+    rows = tuple((name, *map(number, own), *("-",) * (depth - len(own))) for name, own in pulls.items())
+    columns = ("model", *(str(at + 1) for at in range(depth)))
+    return Table(f"Pull at +{HEADLINE_DB:g} dB by block", columns, rows)
+
+
+def _plot(norms: Mapping[str, str], found: Found, levels_db: tuple[float, ...]) -> Plot:
+    lines = []
+    for norm in dict.fromkeys(norms.values()):
+        points = [pull(norm, level, norms, found) for level in levels_db]
+        columns = (tuple(getattr(p, key) for p in points) for key in ("value", "low", "high"))
+        lines.append(Series(norm, levels_db, *columns))
+    x, y = "level of the burst over the speech, dB", "pull (1: as without)"
+    return Plot("Attention on a burst", x, y, tuple(lines), lines=(1.0,))

@@ -10,16 +10,14 @@ import torch
 
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
 from diarnorm.claims import bursts, modes
-from diarnorm.claims.bursts import AttentionShares, BurstConfig
+from diarnorm.claims.bursts import BurstConfig, Effect
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
 from diarnorm.claims.quality import QualityConfig, evidence_of, norm_of, quality
-from diarnorm.conformer import Attention, BlockState, EncoderConfig
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Heading, Result, Shard, write_shard
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.evaluation.scoring import score
 from diarnorm.fbank import fbank_offline
-from diarnorm.resources import samples_dir
 from diarnorm.stream import Diarizer
 from diarnorm.training.batchgap import copy_in_mode
 from diarnorm.training.develop import DevelopmentSet
@@ -30,29 +28,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- bursts -----------------------------------------------------------------------------------------------
-
-
-def attend(marked: torch.Tensor, scale: float) -> float:
-    """Share of one layer's attention on marked frames; `scale` 0 makes it even."""
-    config = EncoderConfig(dim=8, num_heads=2, left_context=4)
-    torch.manual_seed(0)
-    layer = Attention(config).requires_grad_(False)
-    layer.qkv.weight[:16].mul_(scale)
-    layer.qkv.bias[:16].zero_()
-    state = BlockState(torch.zeros(1, 4, 2, 4), torch.zeros(1, 4, 2, 4), torch.zeros(1, 0, 8))
-    known = torch.arange(12) >= 4  # of four frames before the start and eight after
-    bias = torch.where(known.unfold(0, 8, 4)[None], 0.0, -1e4)
-    with AttentionShares(marked, 4, 4) as recorder:
-        layer(noise(1, 8, 8), state, 4, bias)
-    return recorder.shares[0]
-
-
-def test_even_attention_gives_each_frame_its_share() -> None:
-    marked = torch.arange(8) == 5
-    assert attend(marked, 0.0) == pytest.approx(1 / 8)  # the second chunk sees eight frames, the first not this one
-    assert attend(torch.arange(8) == 1, 0.0) == pytest.approx((1 / 4 + 1 / 8) / 2)
-    assert attend(torch.ones(8, dtype=torch.bool), 3.0) == pytest.approx(1.0)
-    assert attend(marked, 3.0) != pytest.approx(1 / 8, rel=1e-3)
 
 
 def test_bursts_report_a_pull_for_each_norm(tmp_path: Path) -> None:
@@ -68,13 +43,38 @@ def test_bursts_report_a_pull_for_each_norm(tmp_path: Path) -> None:
     assert len(found.tables[1].columns) == 3  # a model of two blocks
 
 
-def test_a_burst_that_is_not_there_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=((2.0, 2.4),)))
-    recordings = bursts.read_set("x", bursts.parse_source("x", str(samples_dir())), Path.cwd()).recordings
-    config = BurstConfig(models="x", longest_s=6.0)
-    found = bursts.effect(make_checkpoint("rms"), recordings[1], config, 20.0)
-    assert found.pull == 1.0
-    assert found.clean == found.burst
+@pytest.mark.parametrize("events", [((2.0, 2.4),), ((5.3, 5.5),)])
+def test_a_burst_that_is_not_there_pulls_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: tuple[tuple[float, float], ...]
+) -> None:
+    """Nor does one in what is left after the last whole chunk, which is 0.96 s."""
+    monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=events))
+    save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms", chunk=12))
+    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.5)
+    found = bursts.bursts(config, tmp_path)
+    assert [(each.value, each.low, each.high) for each in found.measures] == [(1.0, 1.0, 1.0)]
+    assert found.tables[0].rows[0][2] == found.tables[0].rows[0][3]
+
+
+def test_recordings_without_a_marked_frame_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = iter([(), ((2.0, 2.4),), ()])
+    monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=next(marks, ())))
+    save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms"))
+    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.0)
+    assert bursts.bursts(config, tmp_path).measures[0].value == 1.0
+    with pytest.raises(ValueError, match="bursts mark no frame of any recording"):
+        bursts.bursts(config, tmp_path)  # no marks are left
+
+
+def test_a_recording_counts_once_however_many_models() -> None:
+    effects = [Effect(value, (value,), Components(), Components()) for value in (1.0, 2.0, 4.0)]
+    config = BurstConfig(models="x", levels_db=(20.0,))
+    one = bursts.evidence_of({"a": "rms"}, {("a", 20.0): effects}, config)
+    two = bursts.evidence_of({"a": "rms", "b": "rms"}, {("a", 20.0): effects, ("b", 20.0): effects}, config)
+    assert two.measures == one.measures
+    other = [replace(each, pull=each.pull + 2.0) for each in effects]
+    mixed = bursts.evidence_of({"a": "rms", "b": "rms"}, {("a", 20.0): effects, ("b", 20.0): other}, config)
+    assert mixed.measures[0].value == pytest.approx(one.measures[0].value + 1.0)
 
 
 # ---- BatchNorm's modes ------------------------------------------------------------------------------------
