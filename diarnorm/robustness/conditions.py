@@ -67,10 +67,15 @@ def find_conditions(config: RobustnessConfig) -> list[Condition]:
     """The clean condition, all others, and those in which nobody speaks, as the configuration asks for them.
 
     Raises:
-        ValueError: a corruption or family that there is not, one twice, a severity out of range.
+        ValueError: a corruption or family that there is not, one twice, a severity out of range; one that must leave
+            silence quiet and puts none in, or that is to be listened to and cannot be heard.
     """
     for name in (*(margin.factor for margin in config.margins), *config.halves, *config.quiet):
         _names_of(name)
+    for name in config.quiet:
+        if not any(find(each).puts_in for each in _names_of(name)):
+            raise ValueError(f"quiet={name} puts nothing in that could be quiet: give silence, or one of that family")
+    find_players(config)
     changed = [_condition(spec, config) for asked in config.corruptions for spec in _specs(asked)]
     alone = [
         Condition(spec, is_alone=True)
@@ -83,6 +88,19 @@ def find_conditions(config: RobustnessConfig) -> list[Condition]:
         if twice:
             raise ValueError(f"corruption {twice[0]} is there twice: give it once")
     return [Condition(with_halves=any(each.with_halves for each in changed)), *changed, *alone]
+
+
+def find_players(config: RobustnessConfig) -> list[Condition]:
+    """What can be listened to, the clean recording first.
+
+    Raises:
+        ValueError: no such corruption, no severity, or a change that cannot be heard.
+    """
+    specs = [parse(words.split()) for words in config.players]
+    for spec in specs:
+        if spec.on_features.links:
+            raise ValueError(f"players={spec}: log-mel frames cannot be heard, leave out {spec.on_features}")
+    return [Condition(), *map(Condition, specs)] if specs else []
 
 
 def _specs(asked: str) -> list[Spec]:
@@ -100,7 +118,7 @@ def _names_of(given: str) -> list[str]:
         ValueError: neither, with the nearest.
     """
     every = [each.name for each in catalogue()]
-    names = [name for name in every if given == ALL or _is_of(name, given)]
+    names = [name for name in every if _is_of(name, given)]
     if not names:
         known = sorted({*every, *(name.partition(".")[0] for name in every)})
         near = get_close_matches(given, known, n=1)
@@ -115,7 +133,7 @@ def _condition(spec: Spec, config: RobustnessConfig) -> Condition:
         spec,
         _margin(spec.links, config),
         any(_is_of(name, given) for name in names for given in config.halves),
-        any(_is_of(name, given) for name in names for given in config.quiet),
+        any(_is_of(name, given) for name in names if find(name).puts_in for given in config.quiet),
     )
 
 
@@ -130,9 +148,9 @@ def _margin(links: Iterable[Link], config: RobustnessConfig) -> float | None:
 
 
 def _is_of(name: str, given: str) -> bool:
-    """Whether a corruption is the one given, or of that family.
+    """Whether a corruption is the one given, or of that family; all are of `all`.
 
     >>> _is_of("dc.offset", "dc"), _is_of("dc.offset", "dc.off")
     (True, False)
     """
-    return name == given or name.startswith(f"{given}.")
+    return given in (ALL, name) or name.startswith(f"{given}.")

@@ -13,7 +13,7 @@ class Margin:
     """Most that the DER may grow, in points (% of the reference's speech), under one factor."""
 
     factor: str = ""
-    """A corruption, `family.name`, or a whole family."""
+    """A corruption, `family.name`, a whole family, or `all`."""
     points: float | None = 2.0
     """None: no margin, the figure alone is told."""
     low: float | None = None
@@ -47,9 +47,9 @@ class RobustnessConfig(Changes):
     margins: tuple[Margin, ...] = ()
     """The first that fits counts."""
     halves: tuple[str, ...] = ()
-    """Corruptions or families that change the level inside a recording: both halves are scored apart, too."""
+    """Corruptions, families or `all`: both halves of a recording are scored apart, too, for what changes inside it."""
     quiet: tuple[str, ...] = ()
-    """Corruptions or families that put silence in: there must be no speech in it."""
+    """Corruptions or families that put silence in, or `all` of them: there must be no speech in it."""
     edge_s: float = 0.5
     """What of a silence, at either end, is not asked about: pauses are bridged, and edges of turns are not exact."""
     recovery_distance: float = 0.2

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diarnorm.evaluation.figures import COLOURS, INK, PALE
-from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.evaluation.hypotheses import legal_folder, replacing
 from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.study import Study
 from diarnorm.robustness.summary import Cell, Row, worst_verdict
@@ -47,15 +47,7 @@ def colour_of(change: float | None) -> str:
 
 
 def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: Path) -> dict[str, Path]:
-    """Write all pictures (PNG) that there is something for; their paths by caption.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ValueError("pictures need matplotlib: pip install 'diarnorm[plot]'") from error
+    """Write all pictures (PNG) that there is something for; their paths by caption."""
     found: dict[str, Path] = {}
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
@@ -81,7 +73,7 @@ def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: P
         for name, caption, figure in drawings:
             if figure is None:
                 continue
-            path = folder / f"{set_name}_{name}.png"
+            path = folder / f"{legal_folder(set_name)}_{name}.png"
             with replacing(path) as partial:
                 figure.savefig(partial, dpi=110, format="png")
             found[f"{set_name}: {caption}"] = path

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.evaluation.recordings import parse_source, read_set
-from diarnorm.robustness.conditions import Condition
-from diarnorm.robustness.corruption import parse
+from diarnorm.robustness.conditions import find_players
 from diarnorm.robustness.figures import draw_all
 from diarnorm.robustness.page import page, write_page
 from diarnorm.robustness.players import Player, players_of
@@ -21,10 +21,10 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
     rows, cells = rows_of(study), cells_of(study)
     paths, notes = write_tables(study, rows, cells, run_dir), list(study.notes)
     pictures: dict[str, Path] = {}
-    try:
+    if has_matplotlib():
         pictures = draw_all(study, rows, cells, run_dir)
-    except ValueError as error:
-        notes.append(str(error))
+    else:
+        notes.append("pictures need matplotlib: pip install 'diarnorm[plot]'")
     text = page(study, rows, cells, pictures, _players(study, folder))
     tables = [
         f"{name}:\n\n{change_table(study, [row for row in rows if row.set_name == name])}" for name in study.recordings
@@ -36,11 +36,11 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
 def _players(study: Study, folder: Path) -> list[Player]:
     """Sounds of the first recording in which somebody speaks."""
     config = study.config
-    if not config.players:
+    conditions = find_players(config)
+    if not conditions:
         return []
     for name, given in config.sets.items():
         for recording in read_set(name, parse_source(name, given), folder).recordings:
             if recording.reference:
-                conditions = [Condition(), *(Condition(parse(words.split())) for words in config.players)]
                 return players_of(recording, conditions, config.player_s, config.seed)
     return []

@@ -81,19 +81,16 @@ def _in_the_middle(sound: Sound, filling: Float[np.ndarray, " inserted"]) -> Sou
     return insert(sound, [quiet_place(sound.samples, len(sound.samples) // 2)], filling)
 
 
-LIMITS = (0.001, 3600.0)
+def _putting_in(name: str, meaning: str, severities: tuple[float, float, float], apply: OnSamples) -> Corruption:
+    return Corruption(f"silence.{name}", "s", meaning, severities, (0.001, 3600.0), apply, puts_in=True)
+
+
 CORRUPTIONS = (
-    Corruption("silence.start", "s", "X s of digital zeros put in front", (1.0, 10.0, 30.0), LIMITS, start),
-    Corruption("silence.middle", "s", "X s of digital zeros put in the middle", (1.0, 10.0, 30.0), LIMITS, middle),
-    Corruption("silence.end", "s", "X s of digital zeros put behind", (1.0, 10.0, 30.0), LIMITS, end),
-    Corruption("silence.gaps", "s", "X s of digital zeros put in about every 10 s", (0.5, 2.0, 10.0), LIMITS, gaps),
-    Corruption(
-        "silence.lsb", "s", "X s of noise in the last of 16 bits put in the middle", (1.0, 10.0, 30.0), LIMITS, lsb
-    ),
-    Corruption(
-        "silence.hum_50", "s", "X s of mains hum of 50 Hz put in the middle", (1.0, 10.0, 30.0), LIMITS, hum_alone(50)
-    ),
-    Corruption(
-        "silence.hum_60", "s", "X s of mains hum of 60 Hz put in the middle", (1.0, 10.0, 30.0), LIMITS, hum_alone(60)
-    ),
+    _putting_in("start", "X s of digital zeros put in front", (1.0, 10.0, 30.0), start),
+    _putting_in("middle", "X s of digital zeros put in the middle", (1.0, 10.0, 30.0), middle),
+    _putting_in("end", "X s of digital zeros put behind", (1.0, 10.0, 30.0), end),
+    _putting_in("gaps", "X s of digital zeros put in about every 10 s", (0.5, 2.0, 10.0), gaps),
+    _putting_in("lsb", "X s of noise in the last of 16 bits put in the middle", (1.0, 10.0, 30.0), lsb),
+    _putting_in("hum_50", "X s of mains hum of 50 Hz put in the middle", (1.0, 10.0, 30.0), hum_alone(50)),
+    _putting_in("hum_60", "X s of mains hum of 60 Hz put in the middle", (1.0, 10.0, 30.0), hum_alone(60)),
 )

@@ -53,7 +53,7 @@ class Corruption:
     """One way to damage a recording, by a number: its severity.
 
     `severities` are mild, medium and strong; `limits` the least and greatest that make sense; at `neutral`, which may
-    lie outside of them, nothing changes. Either `apply` or `apply_mel` is there.
+    lie outside of them, nothing changes. Either `apply` or `apply_mel` is there. `puts_in`: recordings get longer.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Corruption:
     neutral: float = 0.0
     needs_turns: bool = False
     needs_finite: bool = False
+    puts_in: bool = False
 
     @property
     def acts_on(self) -> Literal["samples", "features"]:

@@ -62,10 +62,9 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
     _check_models(candidates)
     peers = find_peers(config.peers, [each.name for each in candidates], folder)
+    _check_sets(config)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]
-    if SILENCE in sources and config.alone:
-        raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
     audible = [each for each in conditions if not each.spec.on_features.links]
     alone = [_all_jobs(sets, audible, (), (peer,), config) for peer in peers]  # what fails takes nothing else along
     jobs = [job for some in (_all_jobs(sets, conditions, candidates, (), config), *alone) for job in some]
@@ -81,6 +80,19 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
         tuple(f"{each.name}: {note}" for each in sets for note in each.notes),
         {each.name: each.facts for each in peers},
     )
+
+
+def _check_sets(config: RobustnessConfig) -> None:
+    """Refuse names of sets that are taken.
+
+    Raises:
+        ValueError: the name of the silence, or one whose pictures would have the names of another's.
+    """
+    if SILENCE in config.sets and config.alone:
+        raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
+    twice = [name for name, count in Counter(map(legal_folder, config.sets)).items() if count > 1]
+    if twice:
+        raise ValueError(f"files of two sets would be called {twice[0]}: give one of them another name")
 
 
 def find_models(given: Any, folder: Path) -> Any:

@@ -100,7 +100,7 @@ def test_recipes_of_ones_own() -> None:
 def test_without_matplotlib_there_are_no_pictures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["robustness", MODEL, SET, "corruptions=['dc.step=0.1']"]) == 0
     assert "diarnorm robustness: pictures need matplotlib" in capsys.readouterr().err
     assert not list(Path("runs").rglob("*.png"))
@@ -125,6 +125,9 @@ MISTAKES = [
     ([SET, "corruptions=[]"], "corruptions is empty"),
     ([SET, "marginn=1"], "did you mean margin?"),
     ([SET, "margins=[{factr: dc}]"], "factr"),
+    ([SET, "players=[nosuch]"], "no corruption is called 'nosuch'; families are"),
+    ([SET, "players=['features.offset=1']"], "players=features.offset=1: log-mel frames cannot be heard, leave out"),
+    ([SET, "quiet=[dc]"], "quiet=dc puts nothing in that could be quiet: give silence"),
     ([SET, "workers=0"], "workers=0 is out of range"),
     ([SET, "chunk_ms=500"], "chunk_ms=500 is not a multiple of 80 ms"),
     (

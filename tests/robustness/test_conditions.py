@@ -2,9 +2,10 @@
 
 import pytest
 
-from diarnorm.robustness.conditions import Condition, find_conditions
+from diarnorm.robustness.conditions import Condition, find_conditions, find_players
 from diarnorm.robustness.config import Margin, RobustnessConfig
-from diarnorm.robustness.corruption import catalogue
+from diarnorm.robustness.corruption import catalogue, corrupt, parse
+from tests.robustness.talk import talk
 
 
 def named(**changes: object) -> dict[str, Condition]:
@@ -64,6 +65,8 @@ def test_alone() -> None:
         ({"corruptions": ("dc.offset", "dc.offset=0.1")}, "dc.offset=0.1 is there twice"),
         ({"margins": (Margin("silent"),)}, "called 'silent'; did you mean silence"),
         ({"halves": ("zzz",)}, "families are band, burst"),
+        ({"quiet": ("dc",)}, "quiet=dc puts nothing in"),
+        ({"players": ("nosuch",)}, "no corruption is called .nosuch."),
         ({"corruptions": ()}, "corruptions is empty"),
         ({"workers": 0}, "workers=0 is out of range"),
         ({"recovery_hold_s": 0.0}, "recovery_hold_s=0.0 is out of range"),
@@ -72,3 +75,28 @@ def test_alone() -> None:
 def test_mistakes(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         named(**changes)
+
+
+def test_all_means_all() -> None:
+    words = ("dc.offset=0.1", "silence.middle=1", "features.offset=1", "dc.step=0.1 silence.lsb=1")
+    found = named(corruptions=words, halves=("all",), quiet=("all",), margins=(Margin("all", 1.0),))
+    assert [each.margin for each in found.values()] == [None, 1.0, 1.0, 1.0, 1.0]
+    assert all(each.with_halves for each in found.values())
+    quiet = [each.name for each in found.values() if each.is_quiet]
+    assert quiet == [words[1], words[3]]  # the others put nothing in
+
+
+def test_every_corruption_that_makes_a_recording_longer_can_be_quiet() -> None:
+    sound = talk()
+    for each in catalogue():
+        if each.apply is not None:
+            damaged = corrupt(sound, parse([f"{each.name}=mild"]), 0)
+            assert each.puts_in == bool(damaged.inserted) == (len(damaged.samples) > len(sound.samples)), each.name
+
+
+def test_players_are_changes_of_samples() -> None:
+    config = RobustnessConfig(players=("dc.offset=0.1", "loudness.swing=6 noise.pink=10"))
+    assert [each.name for each in find_players(config)] == ["clean", *config.players]
+    assert find_players(RobustnessConfig()) == []
+    with pytest.raises(ValueError, match=r"^players=dc.offset=0.1 features.scale=2: .* leave out features.scale=2$"):
+        named(players=("dc.offset=0.1 features.scale=2",))

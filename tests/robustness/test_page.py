@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import soundfile
 
 from diarnorm.evaluation.recordings import parse_source, read_set
 from diarnorm.evaluation.scores import Components
+from diarnorm.robustness import publish as publishing
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import parse
 from diarnorm.robustness.figures import colour_of, draw_all, draw_factors
@@ -229,3 +231,30 @@ def test_players_give_back_the_changed_sound(tmp_path: Path) -> None:
     levels = [20 * np.log10(np.sqrt(np.mean(sound**2))) for sound in sounds]
     assert levels[0] - levels[1] == pytest.approx(20.0, abs=1.0)
     assert np.abs(sounds[2][-8000:]).max() < 0.01  # a second of what was, then silence
+
+
+def test_pictures_of_a_set_of_any_name(tmp_path: Path) -> None:
+    study = example()
+    records = {(at[0], at[1].replace("x", "a/b"), *at[2:]): each for at, each in study.records.items()}
+    records = {at: replace(each, set_name=at[1]) for at, each in records.items()}
+    study = replace(study, recordings={"a/b": study.recordings["x"]}, records=records)
+    found = draw_all(study, rows_of(study), [], tmp_path)
+    assert {path.name for path in found.values()} == {
+        f"a_b_{name}.png" for name in ("factors", "changes", "residual", "attention")
+    }
+    assert all(caption.startswith("a/b: ") for caption in found)
+
+
+def test_a_failure_of_drawing_is_not_taken_for_want_of_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> dict[str, Path]:
+        raise ValueError("cannot be drawn")
+
+    monkeypatch.setattr(publishing, "draw_all", fail)
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        publishing.publish(example(), tmp_path, tmp_path)
+    monkeypatch.setattr(publishing, "has_matplotlib", lambda: False)
+    _, paths, notes = publishing.publish(example(), tmp_path, tmp_path)
+    assert [path.name for path in paths] == ["report.md", "report.json", "report.html"]
+    assert notes == ["x: a note", "pictures need matplotlib: pip install 'diarnorm[plot]'"]
