@@ -76,15 +76,16 @@ def find_model(name_or_path: str | Path | None = None) -> Path:
 
 
 @cache
-def code_sha256() -> str:
+def code_sha256(*more: str) -> str:
     """Hash of the sources that turns depend on: names and bytes of the modules at the top of the package, of `audio`
-    and of `kernels`. What was made by one code is not taken for another's, whatever the version says."""
-    return _sources_sha256(_PACKAGE)
+    and of `kernels`; and of `more`, patterns of paths in the package. What was made by one code is not taken for
+    another's, whatever the version says."""
+    return _sources_sha256(_PACKAGE, more)
 
 
-def _sources_sha256(package: Path) -> str:
+def _sources_sha256(package: Path, more: tuple[str, ...] = ()) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in _CODE_OF_TURNS for path in package.glob(pattern)):
+    for path in sorted(path for pattern in (*_CODE_OF_TURNS, *more) for path in package.glob(pattern)):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
     return digest.hexdigest()

@@ -37,6 +37,14 @@ def test_a_change_elsewhere_does_not(package: Path, name: str) -> None:
     assert resources._sources_sha256(package) == code_sha256()
 
 
+def test_more_can_be_asked_for(package: Path) -> None:
+    more = ("training/*.py", "evaluation/scoring.py")
+    assert resources._sources_sha256(package, more) == code_sha256(*more) != code_sha256()
+    with (package / "training" / "trainer.py").open("a") as file:
+        file.write("\n")
+    assert resources._sources_sha256(package, more) != code_sha256(*more)
+
+
 def test_a_module_that_is_moved_is_another_code(package: Path) -> None:
     (package / "fbank.py").rename(package / "filters.py")
     assert resources._sources_sha256(package) != code_sha256()
