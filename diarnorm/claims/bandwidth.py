@@ -62,6 +62,25 @@ def bandwidth(config: BandwidthConfig) -> Evidence:
     stream = _point(config, 2 * 4 * STREAM_ROWS * config.dim, device, machine)
     large = [point for point in points if 1000 * point.kilobytes >= LARGE_BYTES]
     crossover_kb = machine.floor_us * machine.copy_gb_per_s
+    return Evidence(
+        "bandwidth",
+        (
+            geometric("large_share", [point.fused for point in large]),
+            geometric("large_speedup", [point.speedup for point in large]),
+            geometric("small_share", [stream.fused]),
+        ),
+        (_table(points, f"float32, {config.dim} features, {device.type}"),),
+        (_plot(points),),
+        (
+            f"Copying a large buffer runs at {machine.copy_gb_per_s:.1f} GB/s, the smallest call of torch takes "
+            f"{machine.floor_us:.2f} us: in that time copying moves {number(crossover_kb)} kB. Calls below it are paid "
+            "for the launch.",
+            "Tensors that fit into a cache go beyond 100 %.",
+        ),
+    )
+
+
+def _table(points: list[Point], what: str) -> Table:
     rows = tuple(
         (
             f"{number(p.kilobytes)} kB ({p.rows} rows)",
@@ -72,6 +91,11 @@ def bandwidth(config: BandwidthConfig) -> Evidence:
         )
         for p in points
     )
+    columns = ("x and y together", "one kernel", "six operators", "times faster", "in a CUDA graph")
+    return Table(f"Share of copy bandwidth, {what}", columns, rows)
+
+
+def _plot(points: list[Point]) -> Plot:
     sizes = tuple(point.kilobytes for point in points)
     lines = [
         Series("one kernel", sizes, tuple(p.fused for p in points)),
@@ -80,37 +104,8 @@ def bandwidth(config: BandwidthConfig) -> Evidence:
     captured = [(p.kilobytes, p.captured) for p in points if p.captured is not None]
     if captured:
         lines.append(Series("one kernel in a graph", *(tuple(v) for v in zip(*captured, strict=True))))
-    return Evidence(
-        "bandwidth",
-        (
-            geometric("large_share", [point.fused for point in large]),
-            geometric("large_speedup", [point.speedup for point in large]),
-            geometric("small_share", [stream.fused]),
-        ),
-        (
-            Table(
-                f"Share of copy bandwidth, float32, {config.dim} features, {device.type}",
-                ("x and y together", "one kernel", "six operators", "times faster", "in a CUDA graph"),
-                rows,
-            ),
-        ),
-        (
-            Plot(
-                "How near to copying",
-                "x and y together, kB",
-                "% of copy bandwidth",
-                tuple(lines),
-                log_x=True,
-                lines=(100.0,),
-            ),
-        ),
-        (
-            f"Copying a large buffer runs at {machine.copy_gb_per_s:.1f} GB/s, the smallest call of torch takes "
-            f"{machine.floor_us:.2f} us: in that time copying moves {number(crossover_kb)} kB. Calls below it are paid "
-            "for the launch.",
-            "Tensors that fit into a cache go beyond 100 %.",
-        ),
-    )
+    x, y = "x and y together, kB", "% of copy bandwidth"
+    return Plot("How near to copying", x, y, tuple(lines), log_x=True, lines=(100.0,))
 
 
 def _point(config: BandwidthConfig, num_bytes: int, device: torch.device, machine: Machine) -> Point:

@@ -25,51 +25,39 @@ def batchnorm_gap(num_draws: int = 20) -> Evidence:
         name: average(name, [100 * _padding_gap(norm, 128, seed) for seed in range(num_draws)])
         for name, norm in (("gap_padding", nn.BatchNorm1d), ("gap_masked", BatchNorm))
     }
-    rows = [
-        (
-            str(size),
-            *(f"{spoken(m)} %" for m in (independent[size], following[size])),
-        )
-        for size in SIZES
-    ]
-    lines = tuple(
-        Series(
-            label,
-            tuple(map(float, SIZES)),
-            tuple(found[size].value for size in SIZES),
-            tuple(found[size].low for size in SIZES),
-            tuple(found[size].high for size in SIZES),
-        )
-        for label, found in (("independent frames", independent), ("frames of one recording", following))
-    )
-    padding = [(m.name, f"{number(m.value)} %") for m in padded.values()]
-    names = {"gap_padding": "torch.nn.BatchNorm1d, zeros count", "gap_masked": "diarnorm's, padding left out"}
     return Evidence(
         "batchnorm_gap",
         (*independent.values(), *following.values(), *padded.values()),
-        (
-            Table(
-                "Train mode against eval mode, relative difference (95 % interval)",
-                ("B x T", "independent frames", f"frames of one recording (correlation {CORRELATION:g})"),
-                tuple(rows),
-            ),
-            Table(
-                "The same at 128 frames of which half are padding",
-                ("BatchNorm", "difference on valid frames"),
-                tuple((names[name], value) for name, value in padding),
-            ),
-        ),
-        (
-            Plot(
-                "BatchNorm: train mode against eval mode",
-                "frames in the batch, B x T",
-                "relative difference, %",
-                lines,
-                log_x=True,
-            ),
-        ),
+        (_table_of_sizes(independent, following), _table_of_padding(padded)),
+        (_plot({"independent frames": independent, "frames of one recording": following}),),
         (f"Normal features, running statistics right (mean 0, variance 1), mean of {num_draws} draws.",),
     )
+
+
+def _table_of_sizes(independent: dict[int, Measure], following: dict[int, Measure]) -> Table:
+    return Table(
+        "Train mode against eval mode, relative difference (95 % interval)",
+        ("B x T", "independent frames", f"frames of one recording (correlation {CORRELATION:g})"),
+        tuple((str(size), *(f"{spoken(m)} %" for m in (independent[size], following[size]))) for size in SIZES),
+    )
+
+
+def _table_of_padding(padded: dict[str, Measure]) -> Table:
+    names = {"gap_padding": "torch.nn.BatchNorm1d, zeros count", "gap_masked": "diarnorm's, padding left out"}
+    return Table(
+        "The same at 128 frames of which half are padding",
+        ("BatchNorm", "difference on valid frames"),
+        tuple((names[name], f"{number(measure.value)} %") for name, measure in padded.items()),
+    )
+
+
+def _plot(found: dict[str, dict[int, Measure]]) -> Plot:
+    lines = []
+    for label, by_size in found.items():
+        columns = (tuple(getattr(by_size[size], key) for size in SIZES) for key in ("value", "low", "high"))
+        lines.append(Series(label, tuple(map(float, SIZES)), *columns))
+    title, x = "BatchNorm: train mode against eval mode", "frames in the batch, B x T"
+    return Plot(title, x, "relative difference, %", tuple(lines), log_x=True)
 
 
 def _gap(name: str, size: int, correlation: float, num_draws: int) -> Measure:

@@ -37,30 +37,32 @@ def definition(seed: int = 0) -> Evidence:
         ),
         exactly("uncentred_difference", min(_change(_norm("layer", x + 1), _norm("rms", x + 1)) for x in centred)),
     )
-    rows = [
-        (f"{c:g}", number(law[i]), number(curves["rms"][i]), number(curves["layer"][i])) for i, c in enumerate(OFFSETS)
-    ]
     small = [_change(_norm("rms", x), _norm("rms", 1e-2 * x, EPS)) for x in centred]
+    left = {"law": law, "RMSNorm": curves["rms"], "LayerNorm": curves["layer"]}
     return Evidence(
         "definition",
         measures,
-        (Table("What is left of a row under an offset c", ("c", "law", "RMSNorm", "LayerNorm"), tuple(rows)),),
-        (
-            Plot(
-                "What is left of a row under an offset",
-                "offset c, in units of the row's RMS",
-                "size of what is not offset",
-                (
-                    Series("law 1/sqrt(1+c^2)", OFFSETS, tuple(law)),
-                    Series("RMSNorm", OFFSETS, tuple(curves["rms"])),
-                    Series("LayerNorm", OFFSETS, tuple(curves["layer"])),
-                ),
-            ),
-        ),
+        (_table(left),),
+        (_plot(left),),
         (
             f"{ROWS} random rows each of {', '.join(map(str, DIMS))} features, eps {TINY_EPS:g}.",
             f"At the usual eps of {EPS:g} a row 40 dB down (RMS 0.01) changes by {100 * max(small):.1f} %.",
         ),
+    )
+
+
+def _table(left: dict[str, list[float]]) -> Table:
+    rows = tuple((f"{c:g}", *(number(values[i]) for values in left.values())) for i, c in enumerate(OFFSETS))
+    return Table("What is left of a row under an offset c", ("c", *left), rows)
+
+
+def _plot(left: dict[str, list[float]]) -> Plot:
+    names = {"law": "law 1/sqrt(1+c^2)"}
+    return Plot(
+        "What is left of a row under an offset",
+        "offset c, in units of the row's RMS",
+        "size of what is not offset",
+        tuple(Series(names.get(name, name), OFFSETS, tuple(values)) for name, values in left.items()),
     )
 
 

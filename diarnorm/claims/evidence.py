@@ -143,11 +143,9 @@ def spoken(measure: Measure) -> str:
 
 
 def number(value: float) -> str:
-    """A figure for people: three significant digits.
+    """A figure for people: three significant digits, trailing zeros left out; from 100 to a million whole numbers.
 
-    >>> number(0.123456), number(1234.5), number(0.0), number(3e-9), number(float("inf"))
-    ('0.123', '1234', '0', '3e-09', 'inf')
+    >>> number(0.123456), number(1234.5), number(0.0), number(4.6e-5), number(3e-9), number(float("inf"))
+    ('0.123', '1234', '0', '4.6e-05', '3e-09', 'inf')
     """
-    if value != 0 and np.isfinite(value) and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.0e}"
-    return f"{value:.0f}" if abs(value) >= 100 and np.isfinite(value) else f"{value:.3g}"
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -6,6 +6,7 @@ end, lest one get credit for the other. DC is taken out by Kaldi's filter bank, 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -42,30 +43,18 @@ def levels() -> Evidence:
     mel, kept = fbank_offline(speech), _without_dc_removal(speech)
     spoken = _spoken_frames(mel.shape[1])
     ends: dict[str, Features] = {kind: front_end(kind) for kind in (PLAIN, *FRONT_ENDS)}
-    quieter = {gain: fbank_offline(speech * 10 ** (gain / 20)) for gain in GAINS_DB}
-    with_dc, kept_dc = fbank_offline(speech + DC), _without_dc_removal(speech + DC)
-    found: dict[tuple[str, str, str], Measure] = {}
-    for end, features in ends.items():
-        for norm in NORMS:
-            pairs = {f"{gain:g} dB": (mel, quieter[gain]) for gain in GAINS_DB}
-            pairs |= {"DC, taken out": (mel, with_dc), "DC, kept": (kept, kept_dc)}
-            for change, (before, after) in pairs.items():
-                found[end, norm, change] = _change(norm, features(before)[0][spoken], features(after)[0][spoken])
+    changes = {f"{gain:g} dB": (mel, fbank_offline(speech * 10 ** (gain / 20))) for gain in GAINS_DB}
+    changes["DC, taken out"] = mel, fbank_offline(speech + DC)
+    changes["DC, kept"] = kept, _without_dc_removal(speech + DC)
+    found = {
+        (end, norm, change): _change(norm, features(before)[0][spoken], features(after)[0][spoken])
+        for end, features in ends.items()
+        for norm in NORMS
+        for change, (before, after) in changes.items()
+    }
     offset, factor = _on_features(ends["none"](mel)[0][spoken])
-    measures = (
-        _named("rms_factor", factor["rms"]),
-        _named("rms_gain", found["none", "rms", "-20 dB"]),
-        _named("rms_gain_frame", found["frame", "rms", "-20 dB"]),
-        _named("rms_gain_ema", found["ema", "rms", "-20 dB"]),
-        _named("rms_offset", offset["rms"]),
-        _named("layer_offset", offset["layer"]),
-        _named("rms_dc", found[PLAIN, "rms", "DC, taken out"]),
-        _named("rms_dc_kept", found[PLAIN, "rms", "DC, kept"]),
-        _named("rms_gain_plain", found[PLAIN, "rms", "-20 dB"]),
-        _named("layer_gain_plain", found[PLAIN, "layer", "-20 dB"]),
-        _named("layer_dc_kept", found[PLAIN, "layer", "DC, kept"]),
-        exactly("filter_bank_difference", float((kept[:, 2:] - _kaldi(speech, dc_removal=True)[:, 2:]).abs().median())),
-    )
+    difference = float((kept[:, 2:] - _kaldi(speech, dc_removal=True)[:, 2:]).abs().median())
+    measures = (*_measures(found, offset, factor), exactly("filter_bank_difference", difference))
     return Evidence(
         "levels",
         measures,
@@ -80,8 +69,24 @@ def levels() -> Evidence:
     )
 
 
-def _named(name: str, measure: Measure) -> Measure:
-    return Measure(name, measure.value, measure.low, measure.high)
+def _measures(
+    found: dict[tuple[str, str, str], Measure], offset: dict[str, Measure], factor: dict[str, Measure]
+) -> tuple[Measure, ...]:
+    """The changes that are asked about, by the names of the criteria."""
+    named = {
+        "rms_factor": factor["rms"],
+        "rms_gain": found["none", "rms", "-20 dB"],
+        "rms_gain_frame": found["frame", "rms", "-20 dB"],
+        "rms_gain_ema": found["ema", "rms", "-20 dB"],
+        "rms_offset": offset["rms"],
+        "layer_offset": offset["layer"],
+        "rms_dc": found[PLAIN, "rms", "DC, taken out"],
+        "rms_dc_kept": found[PLAIN, "rms", "DC, kept"],
+        "rms_gain_plain": found[PLAIN, "rms", "-20 dB"],
+        "layer_gain_plain": found[PLAIN, "layer", "-20 dB"],
+        "layer_dc_kept": found[PLAIN, "layer", "DC, kept"],
+    }
+    return tuple(replace(measure, name=name) for name, measure in named.items())
 
 
 def front_end(kind: str) -> Features:

@@ -75,32 +75,10 @@ def time_ratios(config: TimeConfig) -> Evidence:
     with torch.inference_mode():
         step = _compare_steps(config, device)
     measures.append(Measure("ratio_step", step.ratio, step.low, step.high))
-    rows = tuple(
-        (
-            f"{form}, {dtype}, {count} x {dim}",
-            f"{1e6 * one.other_s:.2f}",
-            number(one.ratio),
-            f"{number(one.low)} to {number(one.high)}",
-        )
-        for form, dtype, dim, count, one in found
-    )
-    step_row = (
-        f"streaming step, {80 * config.step_frames} ms",
-        f"{1e6 * step.other_s:.0f}",
-        number(step.ratio),
-        f"{number(step.low)} to {number(step.high)}",
-    )
-    mode = "forward and backward" if config.backward else "forward"
     return Evidence(
         "time",
         tuple(measures),
-        (
-            Table(
-                f"RMSNorm over LayerNorm, {device.type}, {mode}",
-                ("form, dtype, rows x features", "us", "ratio", "95 % interval"),
-                (*rows, step_row),
-            ),
-        ),
+        (_table(found, step, config, device),),
         (_plot(found, config),),
         (
             f"One CPU thread's own time, or the GPU's; {config.rounds} pairs a size. A form's figure is the mean "
@@ -108,6 +86,22 @@ def time_ratios(config: TimeConfig) -> Evidence:
             "Calls of one row are paid for by the call itself, and in Python that is most of a small layer's time.",
         ),
     )
+
+
+def _table(found: list[Found], step: Comparison, config: TimeConfig, device: torch.device) -> Table:
+    """Every form at every size, and the streaming step."""
+    rows = [
+        (f"{form}, {dtype}, {count} x {dim}", f"{1e6 * one.other_s:.2f}", *_ratio(one))
+        for form, dtype, dim, count, one in found
+    ]
+    rows.append((f"streaming step, {80 * config.step_frames} ms", f"{1e6 * step.other_s:.0f}", *_ratio(step)))
+    mode = "forward and backward" if config.backward else "forward"
+    columns = ("form, dtype, rows x features", "us", "ratio", "95 % interval")
+    return Table(f"RMSNorm over LayerNorm, {device.type}, {mode}", columns, tuple(rows))
+
+
+def _ratio(one: Comparison) -> tuple[str, str]:
+    return number(one.ratio), f"{number(one.low)} to {number(one.high)}"
 
 
 def find_device(name: str) -> torch.device:

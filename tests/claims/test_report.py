@@ -131,5 +131,6 @@ def test_intervals() -> None:
     assert (half.low, half.high) == (pytest.approx(0.404, abs=1e-3), pytest.approx(0.596, abs=1e-3))  # Wilson's formula
     assert average("x", [1.0, math.inf]) == Measure("x", math.inf, math.inf, math.inf)
     assert number(-0.00001) == "-1e-05"
+    assert (number(4.567e-5), number(1234567.0)) == ("4.57e-05", "1.23e+06")
     with pytest.raises(ValueError, match="no values"):
         average("x", [])
