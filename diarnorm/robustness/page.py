@@ -7,24 +7,18 @@ from pathlib import Path
 
 from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.evaluation.tables import NO_VALUE, percent
-from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.figures import colour_of
 from diarnorm.robustness.players import Player
 from diarnorm.robustness.study import Study
 from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Factor, Row, factors_of, worst_verdict
 from diarnorm.robustness.tables import (
     ALONE,
-    ATTENTION,
-    HALVES,
-    INSIDE,
     LEGEND,
-    QUIET,
-    RATES,
     SIGNS,
-    SPEECH,
     WHO,
     Column,
     conventions,
+    details_of,
     interval,
     points,
 )
@@ -84,7 +78,6 @@ def page(
 
 def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> list[str]:
     """Tables of one set: the coloured one, verdicts, the grid, and the rest folded away."""
-    changed = [row for row in rows if row.condition != CLEAN]
     parts = [
         "<h3>Change of the error rate, in points</h3>",
         "<p class=soft>The first line is the DER of the clean recordings in %. Below it stands what each change of the "
@@ -95,17 +88,10 @@ def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> list
     ]
     if cells:
         parts += ["<h3>Front ends and norms</h3>", _grid(cells)]
-    for title, columns, some in (
-        ("Error rates with their parts", RATES, rows),
-        ("Speech, labels, embeddings, level", SPEECH, rows),
-        ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
-        ("Halves, each scored by itself", HALVES, [row for row in rows if row.halves]),
-        ("Residual stream", INSIDE, [row for row in rows if row.rms]),
-        ("Attention", ATTENTION, [row for row in changed if row.attention]),
-    ):
-        if some:
-            parts.append(f"<details><summary>{title}</summary>{_table([*WHO, *columns], some)}</details>")
-    return parts
+    return parts + [
+        f"<details><summary>{escape(title, quote=False)}</summary>{_table([*WHO, *columns], some)}</details>"
+        for title, columns, some in details_of(rows)
+    ]
 
 
 def _summary(study: Study, rows: Sequence[Row]) -> str:

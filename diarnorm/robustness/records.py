@@ -4,13 +4,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from diarnorm.evaluation.scores import Components
+from diarnorm.resources import code_sha256
 
 FORMAT = 2
 NAME = "records.jsonl"
+AFTERWARDS = frozenset({"figures", "page", "players", "publish", "summary", "tables"})
+"""Modules beside this one that only make reports of records."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,18 @@ class Record:
         return cls(**{**fixed, "halves": tuple(Components(**half) for half in fixed["halves"])})
 
 
+@cache
+def measuring_code() -> tuple[str, ...]:
+    """Sources that records depend on, beside those that turns do, as paths and patterns in the package."""
+    here = Path(__file__).resolve().parent
+    own = [f"{here.name}/{path.name}" for path in sorted(here.glob("*.py")) if path.stem not in AFTERWARDS]
+    return (*own, "evaluation/scoring.py", "simulation/*.py", "training/develop.py")
+
+
 def make_key(facts: Mapping[str, Any]) -> str:
-    """Hash of plain values."""
-    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True, ensure_ascii=False)
+    """Hash of plain values, and of the code that measures."""
+    code = code_sha256(*measuring_code())
+    text = json.dumps({"format": FORMAT, "code": code, **facts}, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

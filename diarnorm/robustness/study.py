@@ -77,7 +77,7 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
         {each.name: _facts(each) for each in candidates},
         {each.name: tuple(recording.name for recording in each.recordings) for each in sets},
         {(each.model, each.set_name, each.recording, each.condition): each for each in records},
-        tuple(f"{each.name}: {note}" for each in sets for note in each.notes),
+        tuple(f"{each.name}: {note}" for each in sets for note in (*each.notes, *_left_out(each, conditions))),
         {each.name: each.facts for each in peers},
     )
 
@@ -205,6 +205,15 @@ def _places(
     return places
 
 
+def _left_out(each: RecordingSet, conditions: Iterable[Condition]) -> list[str]:
+    """A note of the recordings that some conditions go without, since nobody speaks in them."""
+    silent = [recording.name for recording in each.recordings if not recording.reference]
+    names = [condition.name for condition in conditions if condition.needs_turns and not condition.is_alone]
+    if not (silent and names):
+        return []
+    return [f"nobody speaks in {', '.join(silent)}: left out of {', '.join(names)}"]
+
+
 def batches(recordings: Iterable[Recording], batch_s: float) -> list[tuple[Recording, ...]]:
     """Recordings in order of length, as many together as have `batch_s` seconds with their padding, one at least."""
     groups: list[list[Recording]] = []
@@ -226,8 +235,6 @@ def _job(
     hashes: Mapping[tuple[str, str], str],
 ) -> Job:
     """A job with the keys of its records: hashes of all that they depend on."""
-    import diarnorm
-
     rules = Rules(config.collar_s, config.skip_overlap, config.edge_s, config.recovery_distance, config.recovery_hold_s)
 
     def key(identity: list[Any], item: Item) -> str:
@@ -240,7 +247,6 @@ def _job(
                 "condition": [condition.name, condition.with_halves],
                 "rules": asdict(rules),
                 "seed": config.seed,
-                "diarnorm": diarnorm.__version__,
             }
         )
 

@@ -108,20 +108,11 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
     parts = ["# Robustness", "\n".join(f"- {line}" for line in conventions(study))]
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
-        changed = [row for row in own if row.condition != CLEAN]
         parts += [f"## {set_name}", change_table(study, own)]
         parts += ["### Verdicts: the worst over severities with a margin, and where the DER grew most"]
         parts += [factor_table(study, own)]
-        for title, columns, some in (
-            ("Diarization error rate, % of the reference's speech; change and margin in points", RATES, own),
-            ("Speech, labels, embeddings", SPEECH, own),
-            ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
-            ("Halves, each scored by itself: DER, %", HALVES, [row for row in own if row.halves]),
-            ("Residual stream", INSIDE, [row for row in own if row.rms]),
-            ("Attention, per block", ATTENTION, [row for row in changed if row.attention]),
-        ):
-            if some:
-                parts += [f"### {title}", _table([*WHO, *columns], some)]
+        for title, columns, some in details_of(own):
+            parts += [f"### {title}", _table([*WHO, *columns], some)]
         mine = [cell for cell in cells if cell.set_name == set_name]
         if mine:
             parts += ["### Front ends and norms: change of the DER in points", grid_table(mine)]
@@ -130,6 +121,20 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
         title = f"## Nobody speaks: {study.config.alone_s:g} s of digital silence with this done to it"
         parts += [title, _table([*WHO, *ALONE], alone)]
     return "\n\n".join([*parts, *(f"- {note}" for note in study.notes)]) + "\n"
+
+
+def details_of(rows: Sequence[Row]) -> list[tuple[str, list[Column], list[Row]]]:
+    """The tables of a set beside those that compare models: titles, columns and rows, where there are any."""
+    changed = [row for row in rows if row.condition != CLEAN]
+    tables = [
+        ("Diarization error rate, % of the reference's speech; change and margin in points", RATES, list(rows)),
+        ("Speech, labels, embeddings, level", SPEECH, list(rows)),
+        ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
+        ("Halves, each scored by itself: DER, %", HALVES, [row for row in rows if row.halves]),
+        ("Residual stream", INSIDE, [row for row in rows if row.rms]),
+        ("Attention, per block", ATTENTION, [row for row in changed if row.attention]),
+    ]
+    return [table for table in tables if table[2]]
 
 
 def factor_table(study: Study, rows: Sequence[Row]) -> str:

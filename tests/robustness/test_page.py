@@ -233,6 +233,14 @@ def test_players_give_back_the_changed_sound(tmp_path: Path) -> None:
     assert np.abs(sounds[2][-8000:]).max() < 0.01  # a second of what was, then silence
 
 
+def test_page_and_report_have_the_same_tables() -> None:
+    study = made_up({("a", "burst.slam=15"): {"attention": (0.3, 0.4)}})
+    rows = rows_of(study)
+    titles = re.findall(r"<summary>(.*?)</summary>", page(study, rows, [], {}, []))
+    assert titles == re.findall(r"^### (.*)$", report(study, rows, []), re.MULTILINE)[1:]  # the first is of verdicts
+    assert len(titles) == 5  # all but the halves
+
+
 def test_pictures_of_a_set_of_any_name(tmp_path: Path) -> None:
     study = example()
     records = {(at[0], at[1].replace("x", "a/b"), *at[2:]): each for at, each in study.records.items()}

@@ -12,10 +12,11 @@ import soundfile
 
 from diarnorm.evaluation.recordings import Recording
 from diarnorm.evaluation.scoring import score_recording
+from diarnorm.robustness import records as records_module
 from diarnorm.robustness import runner
 from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.corruption import Sound, corrupt, parse
-from diarnorm.robustness.records import NAME, Record
+from diarnorm.robustness.records import AFTERWARDS, NAME, Record, measuring_code
 from diarnorm.robustness.study import Study, batches, find_models, study
 from diarnorm.robustness.summary import rows_of
 from diarnorm.stream import Diarizer
@@ -25,6 +26,7 @@ from tests.loudness import save_loudness_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+PACKAGE = Path(runner.__file__).parent.parent
 CORRUPTIONS = ("loudness.swing=12", "silence.middle=2", "loudness.turns=12", "features.offset=-4.605", "damage.nan=60")
 
 
@@ -68,6 +70,7 @@ def test_everything_is_there_but_what_cannot_be_done(done: Study) -> None:
     assert places == {(place[0], place[2], place[3]) for place in done.records}
     assert ("loud", "b_silent", "loudness.turns=12") not in places  # nobody's turns to step at
     assert ("loud", "b_silent", "loudness.swing=12") in places
+    assert "all: nobody speaks in b_silent: left out of loudness.turns=12" in done.notes
 
 
 def _expected(done: Study) -> list[tuple[str, str, str, Any]]:
@@ -154,7 +157,19 @@ def test_a_second_study_computes_nothing(
     study(configure(corruptions=("dc.step=0.1",)), tmp_path, folder)
     assert len(did) == 1
     study(configure(corruptions=("dc.step=0.1",), seed=1), tmp_path, folder)
-    assert len(did) > 1
+    assert len(did) == 1 + 4  # what is clean, what is changed, and silence twice
+    monkeypatch.setattr(records_module, "code_sha256", lambda *_: "of other sources")
+    study(configure(corruptions=("dc.step=0.1",), seed=1), tmp_path, folder)
+    assert len(did) == 1 + 2 * 4
+
+
+def test_records_outlive_changes_of_reports_alone() -> None:
+    counted = {path.name for pattern in measuring_code() for path in PACKAGE.glob(pattern)}
+    assert {"scored.py", "dc.py", "runner.py", "records.py", "scoring.py", "channel.py", "develop.py"} <= counted
+    assert not {f"{name}.py" for name in AFTERWARDS} & counted
+    for name in counted:  # nothing that measures imports what is left out
+        text = "".join(path.read_text("utf-8") for path in PACKAGE.glob(f"robustness/{name}"))
+        assert not [other for other in AFTERWARDS if f"robustness.{other} import" in text], name
 
 
 def test_small_batches_and_two_processes_give_the_same(done: Study, folder: Path, tmp_path: Path) -> None:
