@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from diarnorm.commands.recipefile import add_resolver, find_recipe, unnamed
+from diarnorm.commands.recipefile import find_recipe, unnamed
 from diarnorm.hydrajob import HydraCommand
 from diarnorm.resources import configs_dir
 
 RECIPE = "conditions"
 """Name of the file that makes a folder a recipe of a robustness report."""
 UNNAMED = ("models", "peers", "workers", "players", "player_s", "batch_s")
-"""Keys that do not name the folder of the outcome; neither do those of sets and peers."""
+"""Keys that do not name the folder of the outcome, unless a sweep goes over them, nor do those of sets and peers."""
 
 USAGE = """usage: diarnorm robustness models=[NAME|PATH|FOLDER,...] sets.NAME=FOLDER [KEY=VALUE ...]
        diarnorm robustness recipe=NAME|FOLDER [KEY=VALUE ...]
@@ -24,13 +24,13 @@ HTML page with sounds to listen to.
   diarnorm robustness sets.mine=FOLDER
   diarnorm robustness sets.mine=FOLDER 'corruptions=[loudness,"dc.offset=0.1","loudness.swing=12 noise.pink=10"]'
   diarnorm robustness recipe=robustness models=[checkpoints/norm_study] sets.simulated=FOLDER workers=4
-A model is a shipped name, a model file, or a folder of model files; models={a: PATH, b: PATH} names them. A set is a
+A model is a shipped name, a model file, or a folder of model files; models={a: FILE, b: FILE} names them. A set is a
 folder of recordings with NAME.rttm beside each; `diarnorm evaluate --help` has the rest. `diarnorm corrupt --list`
 shows the corruptions; a name without a severity stands for three. alone=["silence.hum_50=20"] does it to silence, where
 there must be no turns. Other programs hear the same beside the models:
   diarnorm robustness sets.mine=FOLDER 'peers.other="python other.py {wavs} {rttms}"'
-Everything goes to runs/robustness/CHANGES; what is measured there is used again while model, recording and settings
-stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows all keys and values."""
+Everything goes to runs/robustness/CHANGES; what is measured there is used again while model, recording, settings and
+code stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows all keys and values."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,7 +40,6 @@ def main(argv: Sequence[str]) -> int:
         return 0
     folder, config = find_recipe(RECIPE, argv, COMMAND.name)
     words = [word for word in argv if not word.startswith("recipe=")]
-    add_resolver()
     job_name = COMMAND.name if folder == configs_dir() else folder.name
     return COMMAND.run([*words, unnamed(words, UNNAMED)], folder, config, job_name)
 
@@ -61,7 +60,6 @@ def robustness_job(config: Any) -> dict[str, float]:
     from diarnorm.robustness.study import study
     from diarnorm.robustness.summary import pooled_ders
 
-    add_resolver()
     runtime = HydraConfig.get().runtime
     run_dir, folder = Path(runtime.output_dir), Path(runtime.cwd)
     done = study(from_plain(RobustnessConfig, COMMAND.values(config)), run_dir, folder)
