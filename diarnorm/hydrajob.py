@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from diarnorm.resources import configs_dir
+from diarnorm.resources import configs_dir, samples_dir
 
 OPTIONS = ("-m", "--multirun", "--cfg", "--resolve")
 """What is taken of Hydra's command line beside overrides."""
@@ -44,6 +44,11 @@ class HydraCommand:
     """A key and value that need quotes, as the advice about quotes shows them."""
     free: tuple[str, ...] = ()
     """Keys below which the user chooses the names."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Arrive in a process that a launcher started: Hydra names the job's folder there before it calls `job`."""
+        self.__dict__.update(state)
+        add_resolvers()
 
     def run(self, words: Sequence[str], folder: Path, config: str, job_name: str) -> int:
         """Run with `words`, and the configuration called `config` in `folder`; the exit code.
@@ -81,6 +86,7 @@ class HydraCommand:
         import hydra
         from hydra.core.config_store import ConfigStore
 
+        add_resolvers()
         schema = self.schema()
         ConfigStore.instance().store("schema", node=schema, provider="diarnorm")
         os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `run`, which says them in one sentence
@@ -213,7 +219,29 @@ def check_words(words: Sequence[str], folder: Path) -> None:
 
 def quoted(text: str) -> str:
     """`text` in Hydra's grammar, whatever is in it."""
-    return '"' + text.replace('"', '\\"') + '"'
+    escaped = re.sub(r'(\\*)("|\Z)', lambda found: 2 * found[1] + ('\\"' if found[2] else ""), text)
+    return f'"{escaped}"'
+
+
+def add_resolvers() -> None:
+    """What configurations may ask for: `${samples_dir:}`, the folder of the sample recordings wherever it is installed,
+    and `${one_folder:NAME}`, a name without folders in it."""
+    from omegaconf import OmegaConf
+
+    OmegaConf.register_new_resolver("samples_dir", lambda: str(samples_dir()), replace=True)
+    OmegaConf.register_new_resolver("one_folder", one_folder, replace=True)
+
+
+def one_folder(name: str) -> str:
+    """Changes, as Hydra joins them, as the name of one folder: paths in it are no paths, and a key that is emptied
+    before it gets another value stands there with that value alone.
+
+    >>> one_folder("models=null,models=a/b.safetensors,seed=1")
+    'models=a_b.safetensors,seed=1'
+    """
+    items = name.split(",")
+    emptied = [f"{key}=null" for key, _, value in (item.partition("=") for item in items) if value != "null"]
+    return ",".join(item for item in items if item not in emptied).replace("/", "_")
 
 
 def _options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diarnorm.commands.recipefile import add_resolver, find_recipe, unnamed, values_of
+from diarnorm.commands.recipefile import find_recipe, unnamed, values_of
 from diarnorm.hydrajob import HydraCommand
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RECIPE = "evaluation"
 """Name of the file that makes a folder a recipe of an evaluation."""
 UNNAMED = ("models", "workers", "shard", "strict")
-"""Keys that do not name the folder of the outcome; neither do those of sets."""
+"""Keys that do not name the folder of the outcome, unless a sweep goes over them; neither do those of sets."""
 
 USAGE = """usage: diarnorm evaluate models=[NAME|PATH|FOLDER,...] sets.NAME=FOLDER [KEY=VALUE ...] [-m]
        diarnorm evaluate recipe=NAME|FOLDER [KEY=VALUE ...]
@@ -54,7 +54,6 @@ def main(argv: Sequence[str]) -> int:
         return 0
     folder, config = find_recipe(RECIPE, argv, COMMAND.name)
     words = [word for word in argv if not word.startswith("recipe=")]
-    add_resolver()
     return COMMAND.run(
         [*words, unnamed(words, UNNAMED)], folder, config, folder.name if config == RECIPE else COMMAND.name
     )
@@ -75,7 +74,6 @@ def evaluate_job(config: Any) -> dict[str, float]:
     from diarnorm.evaluation.results import shards_beside, write_shard
     from diarnorm.evaluation.run import evaluate
 
-    add_resolver()
     runtime = HydraConfig.get().runtime
     run_dir = Path(runtime.output_dir)
     checked = from_plain(EvaluateConfig, COMMAND.values(config))

@@ -1,11 +1,14 @@
-"""What commands with `recipe=` and `sets.NAME=` share: where a recipe lies, and words that Hydra needs beside it."""
+"""What commands with `recipe=` share: where a recipe lies, and how the folders of outcomes are named."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from diarnorm.hydrajob import quoted
-from diarnorm.resources import configs_dir, recipes_dir, samples_dir
+from diarnorm.resources import configs_dir, recipes_dir
+
+EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
+"""Where Hydra is told what not to name a folder after."""
 
 
 def values_of(key: str, argv: Sequence[str]) -> list[str]:
@@ -31,14 +34,25 @@ def find_recipe(name: str, argv: Sequence[str], default: str) -> tuple[Path, str
 
 
 def unnamed(words: Sequence[str], keys: Sequence[str]) -> str:
-    """The override that keeps `keys`, and all of sets and peers, out of the name of the outcome's folder."""
+    """The override that keeps `keys`, and all of sets and peers, out of the name of the outcome's folder; but not those
+    that a sweep goes over, since each of its jobs needs a folder of its own. Shards belong into one."""
     named = [match[1] for match in (re.match(r"\+{0,2}((?:sets|peers)[^=]*)=", word) for word in words) if match]
-    listed = ",".join(quoted(key) for key in (*keys, *named))
-    return f"hydra.job.config.override_dirname.exclude_keys=[{listed}]"
+    return excluding([*keys, *named], swept_keys(words) - {"shard"})
 
 
-def add_resolver() -> None:
-    """`${samples_dir:}` in a configuration is the folder of the sample recordings, wherever it is installed."""
-    from omegaconf import OmegaConf
+def excluding(keys: Iterable[str], swept: Set[str]) -> str:
+    """The override that keeps `keys` out of the name of the outcome's folder, unless a sweep goes over them."""
+    return f"{EXCLUDED}=[{','.join(quoted(key) for key in keys if key not in swept)}]"
 
-    OmegaConf.register_new_resolver("samples_dir", lambda: str(samples_dir()), replace=True)
+
+def swept_keys(words: Sequence[str]) -> set[str]:
+    """Keys with several values, of which each is for a job of its own; none where Hydra cannot read the words."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    changes = [word for word in words if "=" in word and not word.startswith("-")]
+    try:
+        overrides = OverridesParser.create().parse_overrides(changes)
+    except HydraException:
+        return set()  # Hydra will say it
+    return {override.key_or_group for override in overrides if override.is_sweep_override()}

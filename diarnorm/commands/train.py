@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from diarnorm.commands.recipefile import EXCLUDED, excluding, find_recipe, swept_keys
 from diarnorm.hydrajob import HydraCommand
-from diarnorm.resources import configs_dir, model_names, model_path, recipes_dir
+from diarnorm.resources import configs_dir, model_names, model_path
 
 SYNTHETIC = "synthetic"
 """Value of `data.speech` that stands for voices made on the spot."""
 PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "data.store", "train.init_from")
-EXCLUDED = "hydra.job.config.override_dirname.exclude_keys"
-"""Where Hydra is told what not to name a folder after."""
+RECIPE = "recipe"
+"""Name of the file that makes a folder a recipe of a training."""
 FIRST_SPEAKS_S = 5.0
 """How much later than the first process of a machine the others end after a mistake: torchrun stops all at the first
 end, and the first has to say what was wrong."""
@@ -41,57 +42,34 @@ def main(argv: Sequence[str]) -> int:
         print(USAGE)
         return 0
     try:
-        folder, rest = _split_recipe(argv)
+        folder, config = find_recipe(RECIPE, ["recipe=base", *argv], COMMAND.name)
     except ValueError as error:
         print(f"diarnorm train: {error}", file=sys.stderr)
         return 2
+    rest = [word for word in argv if not word.startswith("recipe=")]
     rest += _name_folders(rest)
     if "WORLD_SIZE" not in os.environ:
-        return COMMAND.run(rest, folder, "recipe", folder.name)
+        return COMMAND.run(rest, folder, config, folder.name)
     from diarnorm.training.distributed import local_rank, process_group, rank, silent_others
 
     with process_group(), silent_others():
         others = [] if rank() == 0 else ["hydra.output_subdir=null"]  # the first process alone writes
-        code = COMMAND.run([*rest, *others], folder, "recipe", folder.name)
+        code = COMMAND.run([*rest, *others], folder, config, folder.name)
         if code and local_rank() > 0:
             time.sleep(FIRST_SPEAKS_S)
         return code
 
 
-def _split_recipe(argv: Sequence[str]) -> tuple[Path, list[str]]:
-    """The recipe's folder, and the other arguments."""
-    names = [word.removeprefix("recipe=") for word in argv if word.startswith("recipe=")]
-    name = names[-1] if names else "base"
-    rest = [word for word in argv if not word.startswith("recipe=")]
-    for folder in (recipes_dir() / name, Path(name).resolve()):
-        if (folder / "recipe.yaml").is_file():
-            return folder, rest
-    known = ", ".join(sorted(path.parent.name for path in recipes_dir().glob("*/recipe.yaml")))
-    raise ValueError(f"recipe={name} is neither a recipe ({known}) nor a folder with a recipe.yaml")
-
-
 def _name_folders(words: Sequence[str]) -> list[str]:
-    """Overrides by which every run of a sweep has a folder of its own, and a path in a folder's name is no path.
+    """Overrides by which every run of a sweep has a folder of its own.
 
     Where data lies and how many threads work is left out of the name, unless a sweep goes over just that.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
-    OmegaConf.register_new_resolver("one_folder", _one_folder, replace=True)
-    try:
-        overrides = OverridesParser.create().parse_overrides([word for word in words if not word.startswith("-")])
-    except HydraException:
-        return []  # Hydra will say it
-    swept = {override.key_or_group for override in overrides if override.is_sweep_override()}
-    excluded = OmegaConf.select(OmegaConf.load(configs_dir() / "run.yaml"), EXCLUDED)
-    kept = [key for key in excluded if key not in swept]
-    return [] if len(kept) == len(excluded) else [f"{EXCLUDED}=[{','.join(kept)}]"]
-
-
-def _one_folder(name: str) -> str:
-    return name.replace("/", "_")
+    keys = OmegaConf.select(OmegaConf.load(configs_dir() / "run.yaml"), EXCLUDED)
+    swept = swept_keys(words)
+    return [excluding(keys, swept)] if swept & set(keys) else []
 
 
 def _run_config() -> type:

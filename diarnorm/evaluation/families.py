@@ -104,9 +104,10 @@ def family_difference(
     """Mean DER of one family less that of another; families of one size are taken member by member, in their order."""
     sums = [summed([errors_of(results, at) for results in members]) for members in (a, b)]
     row = make_difference(shard, family, sums[0], minus, sums[1], a[0][0].set_name, at)
-    ders = _ders(a, at), _ders(b, at)
-    paired = ders[0] is not None and ders[1] is not None and len(a) == len(b)
-    over = spread([x - y for x, y in zip(*ders, strict=True)]) if paired else None  # pyright: ignore[reportArgumentType]
+    first, second = _ders(a, at), _ders(b, at)
+    over = None
+    if first is not None and second is not None and len(first) == len(second):
+        over = spread([x - y for x, y in zip(first, second, strict=True)])
     low, high = (None, None) if over is None else (over.low, over.high)
     return replace(row, kind=FAMILY_DIFFERENCE, num_members=len(a), members_low=low, members_high=high)
 

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -101,9 +101,9 @@ def find_candidates(given: Any, folder: Path, settings: Settings) -> tuple[Candi
     variants = [Variant(path=item) if isinstance(item, str) else _variant(item) for item in items]
     paths = [_find(variant.path, folder) for variant in variants]
     names = [str(name) for name in named] if named else _names(paths)
-    repeated = [name for name, count in Counter(map(legal_folder, names)).items() if count > 1]
-    if repeated:
-        raise ValueError(f"two models are called {repeated[0]}: give them names, models={{NAME: PATH, NAME: PATH}}")
+    shared = shared_folder(names)
+    if shared is not None:
+        raise ValueError(f"two models are called {shared}: give them names, models={{NAME: PATH, NAME: PATH}}")
     return tuple(
         _candidate(name, path, variant, settings) for name, path, variant in zip(names, paths, variants, strict=True)
     )
@@ -285,6 +285,16 @@ def legal_folder(name: str) -> str:
     '_x_y'
     """
     return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
+
+
+def shared_folder(names: Iterable[str]) -> str | None:
+    """The first folder that several of the names stand for; None where each has one of its own.
+
+    >>> shared_folder(["a", "a b", "a_b"])
+    'a_b'
+    """
+    counts = Counter(map(legal_folder, names))
+    return next((folder for folder, count in counts.items() if count > 1), None)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from diarnorm.evaluation.hypotheses import (
     find_candidates,
     given_turns,
     legal_folder,
+    shared_folder,
 )
 from diarnorm.evaluation.labels import LabelScore, label_score
 from diarnorm.evaluation.pool import outcomes
@@ -59,6 +60,9 @@ def evaluate(config: EvaluateConfig, run_dir: Path, folder: Path) -> Shard:
     """
     if not config.sets:
         raise ValueError("no recordings to evaluate on: give a folder of them as sets.NAME=FOLDER")
+    shared = shared_folder(config.sets)
+    if shared is not None:
+        raise ValueError(f"two sets would both write to a folder {shared}: give one another name, sets.NAME=FOLDER")
     settings = Settings(device=config.device).changed_by(config)
     candidates = find_candidates(config.models, folder, settings)
     needs_audio = any(candidate.is_network for candidate in candidates)

@@ -245,14 +245,20 @@ def write_tables(comparison: Comparison, folder: Path) -> list[Path]:
     return paths
 
 
+ASKED = ("chunk_ms", "max_speakers", "turns", "memory")
+"""Columns of the CSV that say what was asked of a model."""
+
+
+def _asked(changes: dict[str, Any]) -> dict[str, Any]:
+    words = {"turns": _pairs(changes["turns"], " "), "memory": _memory(changes, " ")}
+    return {name: words.get(name, changes[name]) for name in ASKED}
+
+
 def _write_csv(comparison: Comparison, file: Any) -> None:
     """One line per row; what was asked of its model stands in every line."""
-    asked = {
-        name: {"chunk_ms": changes["chunk_ms"], "turns": _pairs(changes["turns"], " "), "memory": _memory(changes, " ")}
-        for name, changes in ((name, each["changes"]) for name, each in comparison.shard.heading.models.items())
-    }
+    asked = {name: _asked(each["changes"]) for name, each in comparison.shard.heading.models.items()}
     names = [each.name for each in (*fields(Row), *fields(Causes)) if each.name != "causes"]
-    writer = csv.DictWriter(file, [*names, "chunk_ms", "turns", "memory"], lineterminator="\n")
+    writer = csv.DictWriter(file, [*names, *ASKED], lineterminator="\n")
     writer.writeheader()
     for row in comparison.rows:
         values = asdict(row)

@@ -131,6 +131,28 @@ def test_what_is_no_result_says_so() -> None:
     assert [row["memory"] for row in rows() if row["kind"] == "pooled"] == ["", "told by the reference (a bound)"] * 2
 
 
+def test_every_job_of_a_sweep_has_a_folder_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Models, sets and what else does not name a folder names it in a sweep; paths in it are no folders."""
+    save_rttm(Path("ref/a_one.rttm"), [("x", 1.0, 2.0)])
+    for name in ("one", "two"):
+        save_rttm(Path("turns", name, "a_one.rttm"), [(name, 1.0, 2.0)])
+    assert main(["evaluate", "-m", "models=turns/one,./turns/two", "sets.x=ref,./ref", "shard=0/2,1/2"]) == 0
+    assert sorted(path.parent.relative_to("runs/evaluate").as_posix() for path in Path().rglob("evaluation.csv")) == [
+        "models=._turns_two,sets.x=._ref",
+        "models=._turns_two,sets.x=ref",
+        "models=turns_one,sets.x=._ref",
+        "models=turns_one,sets.x=ref",
+    ]
+    assert rows("runs/evaluate/models=turns_one,sets.x=ref")[0]["model"] == "one"
+    assert "two" not in Path("runs/evaluate/models=turns_one,sets.x=ref/evaluation.csv").read_text("utf-8")
+
+
+def test_what_was_asked_stands_in_every_line() -> None:
+    assert main(["evaluate", "models={a: loud.safetensors, b: {path: loud.safetensors, max_speakers: 2}}", SET]) == 0
+    asked = {(row["model"], row["max_speakers"]) for row in rows() if row["kind"] != "difference"}
+    assert asked == {("a", ""), ("b", "2")}
+
+
 def test_recipes_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = sorted(path.parent.name for path in recipes_dir().glob("*/evaluation.yaml"))
     assert names == ["long", "norm_study", "samples"]

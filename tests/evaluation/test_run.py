@@ -192,12 +192,12 @@ def test_turns_outside_the_region_do_not_count_for_labels(tmp_path: Path) -> Non
 
 def test_what_is_not_scored_is_no_pause(tmp_path: Path) -> None:
     """Of talk throughout 600 s are left out; the same without the talk there is a pause, also one that is cut short."""
-    talk = [("AB"[at // 30 % 2], at, at + 30) for at in range(0, 1500, 30)]
+    talk = [(at // 30 % 2, at, at + 30) for at in range(0, 1500, 30)]
     (tmp_path / "x.uem").write_text("".join(f"{name} 1 0 300\n{name} 1 900 1500\n" for name in ("talk", "pause")))
     recordings = {"talk": talk, "pause": [turn for turn in talk if not 270 <= turn[1] < 600]}
     for side, labels in (("ref", "AB"), ("hyp", "xy")):
         for name, spans in recordings.items():
-            save_rttm(tmp_path / side / f"{name}.rttm", [(labels["AB".index(who)], *times) for who, *times in spans])
+            save_rttm(tmp_path / side / f"{name}.rttm", [(labels[who], start, end) for who, start, end in spans])
     config = EvaluateConfig(models="hyp", sets={"s": {"audio": "ref", "uem": "x.uem"}}, long_s=900.0)
     found = {result.recording: result.labels for result in evaluate(config, tmp_path, tmp_path).results}
     assert found == {"talk": LabelScore(900.0, 0, 0, 0), "pause": LabelScore(900.0, 0, 2, 2)}
@@ -255,6 +255,13 @@ def test_a_value_out_of_range(changes: dict[str, Any], reason: str) -> None:
 def test_no_recordings(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no recordings to evaluate on: give a folder of them as sets"):
         evaluate(EvaluateConfig(), tmp_path, tmp_path)
+
+
+def test_sets_that_would_share_a_folder(tmp_path: Path) -> None:
+    """Hypotheses about recordings of one name would take each other's place."""
+    config = EvaluateConfig(models="rms", sets={"a b": "x", "other": "y", "a_b": "z"})
+    with pytest.raises(ValueError, match="two sets would both write to a folder a_b: give one another name"):
+        evaluate(config, tmp_path, tmp_path)
 
 
 def test_groups() -> None:
