@@ -7,7 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diarnorm.evaluation.hypotheses import Candidate, Settings, file_sha256, find_candidates, legal_folder
+from diarnorm.evaluation.hypotheses import (
+    Candidate,
+    Settings,
+    file_sha256,
+    find_candidates,
+    legal_folder,
+    shared_folder,
+)
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
 from diarnorm.modelfile import read_header
 from diarnorm.robustness.conditions import Condition, find_conditions
@@ -90,9 +97,9 @@ def _check_sets(config: RobustnessConfig) -> None:
     """
     if SILENCE in config.sets and config.alone:
         raise ValueError(f"sets.{SILENCE} is the name of the silence of its own: choose another")
-    twice = [name for name, count in Counter(map(legal_folder, config.sets)).items() if count > 1]
-    if twice:
-        raise ValueError(f"files of two sets would be called {twice[0]}: give one of them another name")
+    shared = shared_folder(config.sets)
+    if shared is not None:
+        raise ValueError(f"pictures of two sets would be called {shared}: give one another name, sets.NAME=FOLDER")
 
 
 def find_models(given: Any, folder: Path) -> Any:
@@ -116,9 +123,9 @@ def find_models(given: Any, folder: Path) -> Any:
         name if times[legal_folder(name)] == 1 else _name_of(parts)
         for name, (parts, _) in zip(short, found, strict=True)
     ]
-    twice = [name for name, count in Counter(map(legal_folder, names)).items() if count > 1]
-    if twice:
-        raise ValueError(f"two models are called {twice[0]}: give them names, models={{NAME: PATH, NAME: PATH}}")
+    shared = shared_folder(names)
+    if shared is not None:
+        raise ValueError(f"two models are called {shared}: give them names, models={{NAME: PATH, NAME: PATH}}")
     return dict(zip(names, (value for _, value in found), strict=True))
 
 

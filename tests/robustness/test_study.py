@@ -211,7 +211,7 @@ def test_mistakes(folder: Path, tmp_path: Path) -> None:
         study(configure(sets={}), tmp_path, folder)
     with pytest.raises(ValueError, match="choose another"):
         study(configure(sets={"silence": "all"}), tmp_path, folder)
-    with pytest.raises(ValueError, match="files of two sets would be called a_b"):
+    with pytest.raises(ValueError, match="pictures of two sets would be called a_b"):
         study(configure(sets={"a/b": "all", "a_b": "all"}), tmp_path, folder)
     with pytest.raises(ValueError, match="no such file"):
         study(configure(models="nosuch.safetensors"), tmp_path, folder)
