@@ -30,7 +30,8 @@ shows the corruptions; a name without a severity stands for three. alone=["silen
 there must be no turns. Other programs hear the same beside the models:
   diarnorm robustness sets.mine=FOLDER 'peers.other="python other.py {wavs} {rttms}"'
 Everything goes to runs/robustness/CHANGES; what is measured there is used again while model, recording, settings and
-code stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows all keys and values."""
+code stay, so that the same command goes on where one stopped. `diarnorm robustness --cfg job` shows every key with its
+value."""
 
 
 def main(argv: Sequence[str]) -> int:
