@@ -52,7 +52,7 @@ class Settings:
             tuple({**dict(self.turns), **given_values(changes.turns)}.items()),
             tuple({**dict(self.memory), **given_values(changes.memory)}.items()),
             self.device,
-            self.oracle_memory or (isinstance(changes, Variant) and changes.oracle_memory),
+            self.oracle_memory,
         )
 
     def plain(self) -> dict[str, Any]:
@@ -152,7 +152,8 @@ def _candidate(name: str, path: Path, variant: Variant, settings: Settings) -> C
     from diarnorm.checkpoint import from_plain
     from diarnorm.memory import MemoryConfig
 
-    settings, facts = settings.changed_by(variant), read_header(path).facts
+    settings = replace(settings.changed_by(variant), oracle_memory=variant.oracle_memory)
+    facts = read_header(path).facts
     rules = {"turns": TurnConfig(**facts["turns"]), "memory": from_plain(MemoryConfig, facts["model"]["memory"])}
     for part, own in rules.items():
         try:
