@@ -1,11 +1,15 @@
-"""Where the files that travel with the package lie: configurations, recipes, sample recordings, models, and sources.
+"""Where the files that travel with the package lie: configurations, recipes, sample recordings, models, and sources;
+which state of them this is; and where files that are made from them are kept.
 
 The folders `configs/`, `recipes/` and `data_samples/` stand at the top of a checkout and inside the package
 once it is installed from a wheel; the functions here answer for both. Nothing is copied, unpacked or
 downloaded, and no function looks at the current folder.
 """
 
+import contextlib
 import hashlib
+import os
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -73,6 +77,23 @@ def find_model(name_or_path: str | Path | None = None) -> Path:
     given = DEFAULT_MODEL if name_or_path is None else name_or_path
     is_file = isinstance(given, Path) or given != Path(given).name or Path(given).suffix != ""
     return Path(given) if is_file else model_path(str(given))
+
+
+def cache_dir() -> Path:
+    """Folder of what can be made again: `$XDG_CACHE_HOME/diarnorm`, or `~/.cache/diarnorm` where that is not set."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "diarnorm"
+
+
+@cache
+def commit() -> str:
+    """The commit of the checkout that the package lies in, with `-dirty` where files have changed since; "unknown" for
+    an installed wheel, also one that was installed inside a checkout of something else."""
+    command = ["git", "-C", str(_PACKAGE), "describe", "--always", "--dirty", "--exclude=*"]
+    if (_PACKAGE.parent / "pyproject.toml").is_file():
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return "unknown"
 
 
 @cache

@@ -1,14 +1,25 @@
 """The hash of the code counts what turns depend on, and nothing else."""
 
+import re
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from diarnorm import resources
-from diarnorm.resources import code_sha256
+from diarnorm.resources import cache_dir, code_sha256, commit
 
 PACKAGE = Path(resources.__file__).parent
+
+
+@pytest.fixture
+def fresh_commit() -> Iterator[None]:
+    """Nothing is known of the commit before and after the test."""
+    commit.cache_clear()
+    yield
+    commit.cache_clear()
 
 
 @pytest.fixture
@@ -48,3 +59,30 @@ def test_more_can_be_asked_for(package: Path) -> None:
 def test_a_module_that_is_moved_is_another_code(package: Path) -> None:
     (package / "fbank.py").rename(package / "filters.py")
     assert resources._sources_sha256(package) != code_sha256()
+
+
+def test_the_cache_lies_where_the_desktop_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "diarnorm"
+    for unset in ("", None):
+        monkeypatch.delenv("XDG_CACHE_HOME") if unset is None else monkeypatch.setenv("XDG_CACHE_HOME", unset)
+        assert cache_dir() == Path.home() / ".cache" / "diarnorm"
+
+
+def test_an_installed_wheel_has_no_commit_even_inside_a_checkout_of_something_else(
+    fresh_commit: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "something else"]):
+        subprocess.run([*git, *words], check=True)
+    package = tmp_path / "venv" / "site-packages" / "diarnorm"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(resources, "_PACKAGE", package)
+    assert commit() == "unknown"
+
+    commit.cache_clear()
+    (package.parent / "pyproject.toml").touch()  # as if it were the checkout
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    found = re.fullmatch("([0-9a-f]{7,})(-dirty)?", commit())
+    assert found is not None
+    assert head.startswith(found[1])

@@ -26,6 +26,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from diarnorm.resources import cache_dir
+
 SOURCE = Path(__file__).with_name("rms.cpp")
 TORCH = Path(torch.__path__[0])
 OPTIONS = (
@@ -121,11 +123,9 @@ def restrict(*ways: str) -> None:
 
 def library_path() -> Path:
     """Where the library for this source, torch and processor is, or would be."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(cache) if cache else Path.home() / ".cache"
     facts = [SOURCE.read_text("utf-8"), *OPTIONS, torch.__version__, platform.machine(), _processor()]
     key = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-    return folder / "diarnorm" / f"rms-{key}.so"
+    return cache_dir() / f"rms-{key}.so"
 
 
 def build() -> Path:
