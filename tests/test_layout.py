@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "diarnorm"
 # From the bottom up. A module or folder imports from lower levels, or from its own level where that makes no circle.
 # `__init__` only gathers the public names, so nothing imports from it.
 LEVELS = [
-    {"timebase", "resources", "checks", "modelfile", "kernels"},
+    {"timebase", "files", "resources", "checks", "modelfile", "kernels"},
     {"audio", "fbank", "frontend", "norms", "residual", "events", "rttm", "runs", "turns", "manifest"},
     {"conformer", "memory", "outputs", "simulation"},
     {"checkpoint", "model"},

@@ -20,7 +20,7 @@ import torch
 from diarnorm.checks import check_choice, check_range
 from diarnorm.conformer import PLACEMENTS
 from diarnorm.evaluation.config import parse_shard
-from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.files import replacing
 from diarnorm.model import Model
 from diarnorm.modelfile import as_json
 from diarnorm.norms import NORMS

@@ -17,7 +17,7 @@ from diarnorm.checks import check_range
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, run_cells
 from diarnorm.claims.evidence import Evidence, Plot, Series, Table, average, number
 from diarnorm.convert import convert, read_off, swap_norm
-from diarnorm.evaluation.hypotheses import file_sha256, replacing
+from diarnorm.files import file_sha256, replacing
 from diarnorm.model import Model
 from diarnorm.residual import relative_error
 from diarnorm.resources import find_model

@@ -11,7 +11,7 @@ import torch
 
 from diarnorm.checkpoint import from_plain
 from diarnorm.claims.evidence import Evidence
-from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.files import replacing
 from diarnorm.kernels import native
 from diarnorm.modelfile import as_json
 from diarnorm.training.trainer import commit

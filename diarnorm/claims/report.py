@@ -12,7 +12,7 @@ from diarnorm.claims.records import Record
 from diarnorm.claims.registry import CLAIMS, NOT_MEASURED, Judgement, judge
 from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on
 from diarnorm.evaluation.figures import has_matplotlib
-from diarnorm.evaluation.hypotheses import replacing
+from diarnorm.files import replacing
 from diarnorm.modelfile import as_json
 
 PLOTS = "plots"

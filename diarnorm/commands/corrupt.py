@@ -157,18 +157,14 @@ def write_wav(path: Path, samples: "np.ndarray") -> str:
     import numpy as np
     from scipy.io import wavfile
 
+    from diarnorm.files import replacing
     from diarnorm.timebase import SAMPLE_RATE
 
     counts = samples.astype(np.float64) * 32_768
     with np.errstate(invalid="ignore"):
         is_16_bit = bool(((counts == np.round(counts)) & (counts >= -32_768) & (counts <= 32_767)).all())
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            wavfile.write(file, SAMPLE_RATE, counts.astype(np.int16) if is_16_bit else samples)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("wb") as file:
+        wavfile.write(file, SAMPLE_RATE, counts.astype(np.int16) if is_16_bit else samples)
     return "16-bit" if is_16_bit else "32-bit float"
 
 

@@ -168,6 +168,7 @@ def write_conversation(
     import numpy as np
     import soundfile
 
+    from diarnorm.files import replacing
     from diarnorm.rttm import write_rttm
     from diarnorm.simulation.render import render_parts
     from diarnorm.simulation.talkstats import count_talk, frame_power
@@ -179,15 +180,13 @@ def write_conversation(
     if folder is None:
         powers += [frame_power(part) for part in parts]
     else:
-        partial = folder / f".{name}.partial"
-        try:
-            with soundfile.SoundFile(partial, "w", SAMPLE_RATE, 1, "PCM_16", format="WAV") as file:
-                for part in parts:
-                    file.write(part)
-                    powers.append(frame_power(part))
-            partial.replace(folder / f"{name}.wav")
-        finally:
-            partial.unlink(missing_ok=True)
+        with (
+            replacing(folder / f"{name}.wav") as partial,
+            soundfile.SoundFile(partial, "w", SAMPLE_RATE, 1, "PCM_16", format="WAV") as file,
+        ):
+            for part in parts:
+                file.write(part)
+                powers.append(frame_power(part))
         with (folder / f"{name}.rttm").open("w", encoding="utf-8") as file:
             write_rttm(turns, name, file)
         (folder / f"{name}.uem").write_text(f"{name} 1 0.000 {duration_s:.3f}\n", "utf-8")

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from diarnorm.audio.bytestream import STDIN
 from diarnorm.events import json_line, start_event, turn_event
+from diarnorm.files import replacing
 from diarnorm.rttm import format_turn, legal_name
 from diarnorm.turns import Event, Turn
 
@@ -114,14 +115,9 @@ class RttmFile:
 
     def _replace(self) -> None:
         """Put the sorted turns in the place of the file, all at once."""
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         lines = "".join(f"{format_turn(turn, self.uri)}\n" for turn in sorted(self._turns))
-        try:
-            with _naming(self.path):
-                beside.write_text(lines, "utf-8")
-                beside.replace(self.path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with _naming(self.path), replacing(self.path) as partial:
+            partial.write_text(lines, "utf-8")
 
 
 @contextmanager

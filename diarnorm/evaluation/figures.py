@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from diarnorm.evaluation import causes
 from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.config import SPEAKERS
-from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.evaluation.rows import POOLED, Row
 from diarnorm.evaluation.tables import collar_in_words, percent
+from diarnorm.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,14 +4,10 @@ Beside each file stands a record, `NAME.json`, of what it was made from. A model
 of RTTM files stands for one, too, so that other systems can be compared.
 """
 
-import hashlib
 import json
 import os
-import re
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diarnorm.audio.reader import open_audio
 from diarnorm.evaluation.config import OF_THE_MEMORY, Changes, Variant, given_values
 from diarnorm.evaluation.scoring import read_recordings
+from diarnorm.files import file_sha256, replacing, shared_folder
 from diarnorm.modelfile import as_json, read_header
 from diarnorm.resources import code_sha256, find_model, model_names
 from diarnorm.rttm import read_rttm, write_rttm
@@ -265,45 +262,3 @@ def _run(diarizer: "Diarizer", audio: Path, settings: Settings) -> tuple[list[Tu
         turns += stream.finish()
         busy_s += time.perf_counter() - started
         return turns, busy_s, [*reader.warnings, *stream.warnings]
-
-
-def file_sha256(path: Path) -> str:
-    """Hash of a file's bytes.
-
-    Errors: ValueError for a file that is not there.
-    """
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise ValueError(f"{path}: no such file") from error
-
-
-def legal_folder(name: str) -> str:
-    """A name as a folder can have it: what is no letter, digit, dot, dash or underscore becomes `_`.
-
-    >>> legal_folder("../x y")
-    '_x_y'
-    """
-    return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "_"
-
-
-def shared_folder(names: Iterable[str]) -> str | None:
-    """The first folder that several of the names stand for; None where each has one of its own.
-
-    >>> shared_folder(["a", "a b", "a_b"])
-    'a_b'
-    """
-    counts = Counter(map(legal_folder, names))
-    return next((folder for folder, count in counts.items() if count > 1), None)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; what was written takes the place of `path` at the end, all at once."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -12,10 +12,11 @@ from typing import Any
 
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.config import EvaluateConfig
-from diarnorm.evaluation.hypotheses import Candidate, Settings, replacing
+from diarnorm.evaluation.hypotheses import Candidate, Settings
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.recordings import RecordingSet
 from diarnorm.evaluation.scores import Components, FileScore
+from diarnorm.files import replacing
 
 FORMAT = 3
 FOLDER = "results"

@@ -9,22 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diarnorm.evaluation.config import EvaluateConfig, parse_shard
-from diarnorm.evaluation.hypotheses import (
-    Candidate,
-    Hypothesis,
-    Settings,
-    diarize,
-    find_candidates,
-    given_turns,
-    legal_folder,
-    shared_folder,
-)
+from diarnorm.evaluation.hypotheses import Candidate, Hypothesis, Settings, diarize, find_candidates, given_turns
 from diarnorm.evaluation.labels import LabelScore, label_score
 from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
 from diarnorm.evaluation.results import Heading, Result, Shard
 from diarnorm.evaluation.scoring import score_recording, scored_region
+from diarnorm.files import legal_folder, shared_folder
 from diarnorm.turns import Turn, merge_turns
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from diarnorm.evaluation.causes import EDGE_S, PARTS, Causes
 from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.config import NO_GROUPS, SPEAKERS
-from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
 from diarnorm.evaluation.scores import markdown_table
+from diarnorm.files import replacing
 
 Column = tuple[str, Callable[[Row], str]]
 NO_VALUE = "n/a"

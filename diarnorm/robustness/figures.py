@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diarnorm.evaluation.figures import COLOURS, INK, PALE
-from diarnorm.evaluation.hypotheses import legal_folder, replacing
+from diarnorm.files import legal_folder, replacing
 from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.study import Study
 from diarnorm.robustness.summary import Cell, Row, worst_verdict

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.evaluation.tables import NO_VALUE, percent
+from diarnorm.files import replacing
 from diarnorm.robustness.figures import colour_of
 from diarnorm.robustness.players import Player
 from diarnorm.robustness.study import Study

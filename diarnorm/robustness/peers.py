@@ -27,7 +27,7 @@ import numpy as np
 import soundfile
 from jaxtyping import Float32
 
-from diarnorm.evaluation.hypotheses import file_sha256, legal_folder
+from diarnorm.files import file_sha256, legal_folder
 from diarnorm.rttm import RttmError, read_rttm
 from diarnorm.timebase import SAMPLE_RATE
 from diarnorm.turns import Turn

@@ -7,15 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from diarnorm.evaluation.hypotheses import (
-    Candidate,
-    Settings,
-    file_sha256,
-    find_candidates,
-    legal_folder,
-    shared_folder,
-)
+from diarnorm.evaluation.hypotheses import Candidate, Settings, find_candidates
 from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
+from diarnorm.files import file_sha256, legal_folder, shared_folder
 from diarnorm.modelfile import read_header
 from diarnorm.robustness.conditions import Condition, find_conditions
 from diarnorm.robustness.config import RobustnessConfig

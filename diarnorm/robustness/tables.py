@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from diarnorm.evaluation.hypotheses import replacing
 from diarnorm.evaluation.scores import markdown_table
 from diarnorm.evaluation.tables import NO_VALUE, percent
+from diarnorm.files import replacing
 from diarnorm.modelfile import as_json
 from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.study import Study

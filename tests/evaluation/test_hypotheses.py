@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from diarnorm.evaluation import hypotheses
-from diarnorm.evaluation.hypotheses import Candidate, Settings, diarize, file_sha256, find_candidates, given_turns
+from diarnorm.evaluation.hypotheses import Candidate, Settings, diarize, find_candidates, given_turns
+from diarnorm.files import file_sha256
 from diarnorm.resources import model_path
 from diarnorm.rttm import read_rttm
 from diarnorm.stream import Diarizer

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
-from diarnorm.evaluation.hypotheses import Candidate, Settings, diarize, file_sha256, find_candidates
+from diarnorm.evaluation.hypotheses import Candidate, Settings, diarize, find_candidates
 from diarnorm.evaluation.oracle import ToldMemory, alone, told
 from diarnorm.evaluation.scoring import score
+from diarnorm.files import file_sha256
 from diarnorm.memory import SpeakerMemory
 from diarnorm.model import Model, ModelConfig
 from diarnorm.resources import model_path, samples_dir
