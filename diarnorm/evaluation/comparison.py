@@ -4,7 +4,7 @@ DER and its parts are pooled over seconds. Intervals are 95 %, by bootstrap over
 between two models draw the same recordings for both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -16,6 +16,7 @@ from diarnorm.evaluation.rows import (
     FAMILY,
     FAMILY_DIFFERENCE,
     GROUP,
+    GROUP_DIFFERENCE,
     POOLED,
     RECORDING,
     Row,
@@ -73,8 +74,12 @@ def _by_number(group: str) -> tuple[int, str]:
     return (int(group), "") if group.isdecimal() else (1 << 62, group)
 
 
+KINDS = (FAMILY, FAMILY_DIFFERENCE, POOLED, DIFFERENCE, GROUP, GROUP_DIFFERENCE, RECORDING)
+"""Kinds of rows in their order."""
+
+
 def _order_of_kind(row: Row) -> int:
-    return (FAMILY, FAMILY_DIFFERENCE, POOLED, DIFFERENCE, GROUP, RECORDING).index(row.kind)
+    return KINDS.index(row.kind)
 
 
 def _rows_of_set(shard: Shard, set_name: str, at: int) -> Iterator[Row]:
@@ -96,12 +101,21 @@ def _rows_of_set(shard: Shard, set_name: str, at: int) -> Iterator[Row]:
             yield make_row(GROUP, shard, [each for each in results if groups[each.recording] == group], at, group=group)
         for each in results:
             yield make_row(RECORDING, shard, [each], at, group=groups[each.recording], recording=each.recording)
+    yield from _differences(shard, own, at)
+    for group in found if len(found) > 1 else ():
+        part = {model: [each for each in results if groups[each.recording] == group] for model, results in own.items()}
+        yield from _differences(shard, part, at, group)
+    yield from _rows_of_families(shard, own, at)
+
+
+def _differences(shard: Shard, own: Mapping[str, Sequence[Result]], at: int, group: str | None = None) -> Iterator[Row]:
+    """Every model less every other one and less its merged output; `own` are results on the same recordings."""
+    set_name = next(iter(own.values()))[0].set_name
     for (model, a), (other, b) in combinations(own.items(), 2):
-        yield make_difference(shard, model, errors_of(a, at), other, errors_of(b, at), set_name, at)
+        yield make_difference(shard, model, errors_of(a, at), other, errors_of(b, at), set_name, at, group)
     for model, results in own.items():
         merged = [result.scores[at].merged for result in results]
-        yield make_difference(shard, model, errors_of(results, at), MERGED, merged, set_name, at)
-    yield from _rows_of_families(shard, own, at)
+        yield make_difference(shard, model, errors_of(results, at), MERGED, merged, set_name, at, group)
 
 
 def _rows_of_families(shard: Shard, own: dict[str, list[Result]], at: int) -> Iterator[Row]:

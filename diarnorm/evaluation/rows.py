@@ -8,7 +8,8 @@ from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Result, Shard
 from diarnorm.evaluation.scores import Components, FileScore, ScoreResult, bootstrap_difference, bootstrap_interval
 
-POOLED, GROUP, RECORDING, DIFFERENCE = "pooled", "group", "recording", "difference"
+POOLED, GROUP, RECORDING = "pooled", "group", "recording"
+DIFFERENCE, GROUP_DIFFERENCE = "difference", "group_difference"
 FAMILY, FAMILY_DIFFERENCE = "family", "family_difference"
 """Kinds of rows."""
 
@@ -132,17 +133,19 @@ def make_difference(
     b: Sequence[Components],
     set_name: str,
     at: int,
+    group: str | None = None,
 ) -> Row:
-    """DER of one less that of another, on the same recordings."""
+    """DER of one less that of another, on the same recordings: those of a set, or of a group of it."""
     ders = sum(a, Components()).der, sum(b, Components()).der
     low_high = bootstrap_difference(a, b, **resampling(shard))
     return Row(
-        DIFFERENCE,
+        DIFFERENCE if group is None else GROUP_DIFFERENCE,
         set_name,
         model,
         shard.heading.settings["collars_s"][at],
         len(a),
         minus=minus,
+        group=group,
         der=None if ders[0] is None or ders[1] is None else ders[0] - ders[1],
         der_low=None if low_high is None else low_high[0],
         der_high=None if low_high is None else low_high[1],

@@ -10,7 +10,16 @@ from typing import Any
 from diarnorm.evaluation.causes import EDGE_S, PARTS, Causes
 from diarnorm.evaluation.comparison import Comparison
 from diarnorm.evaluation.config import NO_GROUPS, SPEAKERS
-from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
+from diarnorm.evaluation.rows import (
+    DIFFERENCE,
+    FAMILY,
+    FAMILY_DIFFERENCE,
+    GROUP,
+    GROUP_DIFFERENCE,
+    POOLED,
+    RECORDING,
+    Row,
+)
 from diarnorm.evaluation.scores import markdown_table
 from diarnorm.files import replacing
 
@@ -58,9 +67,8 @@ LABELS: list[Column] = [
     ("label switches per hour", lambda row: _number(row.label_switches_per_hour, 1)),
     ("re-identified after silence", lambda row: f"{row.num_recognised} of {row.num_returned}"),
 ]
-DIFFERENCES: list[Column] = [
-    *WHO,
-    ("less", lambda row: row.minus or ""),
+LESS: Column = ("less", lambda row: row.minus or "")
+DIFFERENCE_OF_DER: list[Column] = [
     NUMBER,
     ("DER difference", lambda row: percent(row.der, sign=True)),
     ("95 % interval", lambda row: _interval(row, sign=True)),
@@ -105,7 +113,7 @@ FAMILIES: list[Column] = [
 FAMILY_DIFFERENCES: list[Column] = [
     ("set", lambda row: row.set_name),
     ("models", lambda row: row.model),
-    ("less", lambda row: row.minus or ""),
+    LESS,
     ("DER difference", lambda row: percent(row.der, sign=True)),
     ("95 % over models", lambda row: _members_interval(row, sign=True)),
     ("95 % over recordings", lambda row: _interval(row, sign=True)),
@@ -128,20 +136,20 @@ def report(comparison: Comparison) -> str:
     """The whole evaluation in Markdown."""
     heading, first, others = comparison.shard.heading, comparison.collars_s[0], comparison.collars_s[1:]
     parts = ["# Evaluation", "", *_conventions(comparison), "", pooled_table(comparison)]
-    title = "Means of models that were trained several times; over models: Student's t, over recordings: bootstrap"
-    parts += _section(title, FAMILIES, comparison.of_kind(FAMILY, first))
-    title = "Differences between these means, in points; models are paired in their order, recordings too"
-    parts += _section(title, FAMILY_DIFFERENCES, comparison.of_kind(FAMILY_DIFFERENCE, first))
+    parts += _beside_others(comparison, first)
     for collar_s in others:
         columns = [*WHO, NUMBER, *RATES]
         parts += _section(f"With {collar_in_words(collar_s)}", columns, comparison.of_kind(POOLED, collar_s))
-    title = f"Differences in DER, {collar_in_words(first)}, in points; the interval is paired"
-    parts += _section(title, DIFFERENCES, comparison.of_kind(DIFFERENCE, first))
+        parts += _beside_others(comparison, collar_s)
     group_by = heading.settings["group_by"]
     what = "speakers" if group_by == SPEAKERS else "group"
-    columns = [*WHO, (what, lambda row: row.group or ""), NUMBER, *RATES, *COUNTS]
+    group: Column = (what, lambda row: row.group or "")
     if group_by != NO_GROUPS:
+        columns = [*WHO, group, NUMBER, *RATES, *COUNTS]
         parts += _section(f"By {what}, {collar_in_words(first)}", columns, comparison.of_kind(GROUP, first))
+        title = f"Differences in DER by {what}, {collar_in_words(first)}, in points; the interval is paired"
+        columns = [*WHO, LESS, group, *DIFFERENCE_OF_DER]
+        parts += _section(title, columns, comparison.of_kind(GROUP_DIFFERENCE, first))
     columns = [*WHO, (what, lambda row: row.group or "all"), *CAUSES]
     title = f"Where the errors come from, {collar_in_words(first)}, in % of the reference's speech"
     parts += [*_section(title, columns, comparison.with_groups(first)), *WHAT_CAUSES_ARE.splitlines()]
@@ -154,6 +162,17 @@ def report(comparison: Comparison) -> str:
     return "\n".join([*parts, *(["", "## Notes", "", *notes] if notes else [])]) + "\n"
 
 
+def _beside_others(comparison: Comparison, collar_s: float) -> list[str]:
+    """Means over models that were trained several times, and all differences, with one collar."""
+    words = collar_in_words(collar_s)
+    title = f"Means of models that were trained several times, {words}; over models: Student's t"
+    parts = _section(title, FAMILIES, comparison.of_kind(FAMILY, collar_s))
+    title = f"Differences between these means, {words}, in points; models are paired in their order, recordings too"
+    parts += _section(title, FAMILY_DIFFERENCES, comparison.of_kind(FAMILY_DIFFERENCE, collar_s))
+    title = f"Differences in DER, {words}, in points; the interval is paired"
+    return parts + _section(title, [*WHO, LESS, *DIFFERENCE_OF_DER], comparison.of_kind(DIFFERENCE, collar_s))
+
+
 def _conventions(comparison: Comparison) -> list[str]:
     """What was asked of the models, and how they were scored."""
     settings, sets = comparison.shard.heading.settings, comparison.shard.heading.sets
@@ -163,7 +182,7 @@ def _conventions(comparison: Comparison) -> list[str]:
         *(f"- {name}: {_changes(each['changes'])}" for name, each in models.items() if _differs(each, settings)),
         f"- overlap: {'left out' if settings['skip_overlap'] else 'scored'}; diarnorm {settings['diarnorm']}",
         *(f"- scored of {name}: {each['region']}; {_extent(comparison, name)}" for name, each in sets.items()),
-        f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}",
+        f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}; of many, one in 20 misses",
         "- RTF: time the model worked per time of audio, one thread, beside whatever else the machine did",
         "- DER: pooled over seconds; mean DER: of the recordings, each weighing the same",
         "- merged DER: of the same activity with one label for everybody, which a diarizer must beat",
@@ -209,7 +228,9 @@ def notes_of(comparison: Comparison) -> list[str]:
     for result in comparison.shard.results:
         notes += [f"{result.set_name}: {result.recording} by {result.model}: {note}" for note in result.notes]
     if any(
-        row.der is None or row.der > 1 for row in comparison.rows if row.kind not in (DIFFERENCE, FAMILY_DIFFERENCE)
+        row.der is None or row.der > 1
+        for row in comparison.rows
+        if row.kind not in (DIFFERENCE, FAMILY_DIFFERENCE, GROUP_DIFFERENCE)
     ):
         notes.append("a DER above 100 % (n/a without speech): more false alarm than the reference has speech")
     return list(dict.fromkeys(notes))

@@ -16,7 +16,16 @@ from diarnorm.evaluation.comparison import MERGED, Comparison, compare
 from diarnorm.evaluation.figures import PARTS, draw, draw_causes
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Heading, Result, Shard
-from diarnorm.evaluation.rows import DIFFERENCE, FAMILY, FAMILY_DIFFERENCE, GROUP, POOLED, RECORDING, Row
+from diarnorm.evaluation.rows import (
+    DIFFERENCE,
+    FAMILY,
+    FAMILY_DIFFERENCE,
+    GROUP,
+    GROUP_DIFFERENCE,
+    POOLED,
+    RECORDING,
+    Row,
+)
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.evaluation.tables import notes_of, pooled_table, report, write_tables
 
@@ -145,6 +154,20 @@ def test_differences_are_paired(comparison: Comparison) -> None:
     assert find(swapped, DIFFERENCE, "n", minus="m").der == pytest.approx(-0.1)
 
 
+def test_differences_of_every_collar_and_of_groups(comparison: Comparison) -> None:
+    """n's 10 % more are 5 % with the collar, in every group; merged output is 1 s of 20 worse, or 2 s of 80."""
+    collared = find(comparison, DIFFERENCE, "m", 0.25, minus="n")
+    assert (collared.der, collared.der_low, collared.der_high) == pytest.approx((-0.05, -0.05, -0.05))
+    rows = [row for row in comparison.of_kind(GROUP_DIFFERENCE, 0.0) if row.minus == "n"]
+    assert [(row.model, row.group, row.num_recordings) for row in rows] == [("m", "2", 1), ("m", "3", 2)]
+    assert [row.der for row in rows] == pytest.approx([-0.1, -0.1])
+    assert (rows[0].der_low, rows[0].der_high) == (None, None)  # one recording has no interval
+    assert (rows[1].der_low, rows[1].der_high) == pytest.approx((-0.1, -0.1))
+    merged = [find(comparison, GROUP_DIFFERENCE, "m", minus=MERGED, group=group).der for group in "23"]
+    assert merged == pytest.approx([-1 / 20, -2 / 80])
+    assert make(RESULTS, group_by="none").of_kind(GROUP_DIFFERENCE) == []
+
+
 def test_families_are_means_of_models_trained_several_times() -> None:
     """m-0 has 12, m-1 10 and m-2 8 s of error in 100; n-0, n-1 and n-2 each one second more than their sibling."""
     results = [
@@ -166,6 +189,8 @@ def test_families_are_means_of_models_trained_several_times() -> None:
     text = " ".join(report(found).split())
     assert "| s | m (3) | 2 | 10.0 | 5.0 to 15.0 | 10.0 to 10.0 | 10.0 | 0.0 | 0.0 | 12.0 |" in text
     assert "| s | m | n | -1.0 | -1.0 to -1.0 | -1.0 to -1.0 |" in text
+    between = cells(report(found), "## Differences between these means, collar 0.25 s on each side (NIST)")
+    assert between[2] == ["s", "m", "n", "-0.5", "-0.5 to -0.5", "-0.5 to -0.5"]
     assert not make(results).of_kind(FAMILY)
     assert [row.model for row in make(results, family_by="^(m)-").of_kind(FAMILY, 0.0)] == ["m"]
 
@@ -216,8 +241,20 @@ def test_the_report_has_every_table(comparison: Comparison) -> None:
     }
     assert n[-1] == "n/a"
     assert cells(text, "## With collar 0.25 s on each side (NIST)")[2][3] == "6.0"
-    assert cells(text, "## Differences in DER, collar 0")[2] == ["s", "m", "n", "3", "-10.0", "-10.0 to -10.0"]
+    assert cells(text, "## Differences in DER, collar 0, in points")[2] == [
+        "s",
+        "m",
+        "n",
+        "3",
+        "-10.0",
+        "-10.0 to -10.0",
+    ]
+    differences = cells(text, "## Differences in DER, collar 0.25 s on each side (NIST)")
+    assert differences[2] == ["s", "m", "n", "3", "-5.0", "-5.0 to -5.0"]
     assert [row[2] for row in cells(text, "## By speakers, collar 0")[2:]] == ["2", "3", "2", "3"]
+    by_group = cells(text, "## Differences in DER by speakers, collar 0,")
+    assert by_group[2] == ["s", "m", "n", "2", "1", "-10.0", "n/a"]
+    assert by_group[5] == ["s", "m", "n", "3", "2", "-10.0", "-10.0 to -10.0"]
     assert [row[:4] for row in cells(text, "## Where the errors come from")[2:]] == [
         ["s", "m", "all", "2.2"],
         ["s", "m", "2", "3.8"],
@@ -291,7 +328,7 @@ def test_files_hold_all_figures(comparison: Comparison, tmp_path: Path) -> None:
     assert read["rows"][0]["confusion_s"] == read["rows"][0]["causes"]["confusion_never_found_s"] == 7.0
     assert [row["causes"]["miss_late_s"] for row in read["rows"] if row["kind"] == RECORDING][:2] == [0.25, 0.5]
     assert read["missing"] == ["s: long3 by n"]
-    assert {row["kind"] for row in read["rows"]} == {POOLED, GROUP, RECORDING, DIFFERENCE}
+    assert {row["kind"] for row in read["rows"]} == {POOLED, GROUP, RECORDING, DIFFERENCE, GROUP_DIFFERENCE}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.csv", "evaluation.json", "evaluation.md"]
 
 
