@@ -5,13 +5,16 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check -q $(PIP_ARGS)
+# The fast tests run in so many processes with one thread each; the tests of a file stay together, in their order.
+WORKERS ?= 2
+FAST_TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all shapes lint format clean
 
 help:
 	@echo "make demo      install into .venv, diarize the sample recordings and score them"
 	@echo "make test      install with the development tools, run the fast tests"
-	@echo "make test-all  the same with the slow tests and, where a GPU is found, the GPU tests"
+	@echo "make test-all  the same, then the slow tests and, where a GPU is found, the GPU tests"
 	@echo "make shapes    the fast tests with the shapes of all arrays checked"
 	@echo "make lint      ruff and pyright"
 	@echo "make format    let ruff rewrite the files"
@@ -21,13 +24,13 @@ demo: $(VENV)/.installed
 	$(BIN)/diarnorm demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(FAST_TESTS) -m "not slow and not gpu"
 
-test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+test-all: test
+	$(BIN)/python -m pytest -m "slow or gpu"
 
 shapes: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q --check-shapes -m "not slow and not gpu and not compile and not unchecked"
+	$(FAST_TESTS) -q --check-shapes -m "not slow and not gpu and not compile and not unchecked"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
