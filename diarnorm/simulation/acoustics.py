@@ -5,7 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from diarnorm.simulation.conversation import A_LAW, MU_LAW, NUM_KNOTS, NUM_TAPS, WHITE_SAMPLES, Channel, Rooms, aside
+from diarnorm.simulation.conversation import (
+    A_LAW,
+    MU_LAW,
+    NUM_KNOTS,
+    NUM_TAPS,
+    WHITE_SAMPLES,
+    Channel,
+    Rooms,
+    aside,
+    db_to_ratio,
+)
 from diarnorm.simulation.rooms import load_rooms
 from diarnorm.timebase import SAMPLE_RATE, samples_to_seconds, seconds_to_samples
 
@@ -64,11 +74,6 @@ class ChannelConfig:
     clipping_above_level_db: tuple[float, float] = (3.0, 12.0)
     mu_law_probability: float = 0.05
     a_law_probability: float = 0.0
-
-
-def db_to_ratio(db: float) -> float:
-    """Ratio of amplitudes."""
-    return 10 ** (db / 20)
 
 
 def draw_rooms(config: RoomConfig, rng: np.random.Generator, num_speakers: int, noise_eq_db: list[np.ndarray]) -> Rooms:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diarnorm.simulation.conversation import A_LAW, MU_LAW, Channel
+from diarnorm.simulation.conversation import A_LAW, MU_LAW, Channel, db_to_ratio
 from diarnorm.simulation.tracks import FULL_SCALE
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
 
@@ -36,14 +36,14 @@ def add_hum(samples: Float[Tensor, " samples"], channel: Channel, first: int = 0
 def apply_channel(samples: Float[Tensor, " samples"], channel: Channel, level: Tensor, first: int = 0) -> None:
     """Everything after the hum; `level` is the RMS of active speech before, a tensor of no dimension, and `first` a
     multiple of a hop."""
-    target = float(10 ** (channel.level_db / 20))
+    target = float(db_to_ratio(channel.level_db))
     samples *= target / level
     if len(channel.swing_samples):
         samples *= swing_gain(channel, len(samples), first).to(samples)
     if channel.dc != 0:
         samples += float(channel.dc)
     if np.isfinite(channel.clip_above_rms_db):
-        limit = float(10 ** ((channel.level_db + channel.clip_above_rms_db) / 20))
+        limit = float(db_to_ratio(channel.level_db + channel.clip_above_rms_db))
         samples.clamp_(-limit, limit)
     if channel.companding == MU_LAW:
         samples.copy_(mu_law(samples))
@@ -56,7 +56,7 @@ def swing_gain(channel: Channel, num_samples: int, first: int) -> Float[Tensor, 
     """Gain that jumps at the given samples, over one hop each."""
     hops = first // HOP_SAMPLES + np.arange(num_samples // HOP_SAMPLES + 2)
     which = np.searchsorted(channel.swing_samples, hops * HOP_SAMPLES, side="right")
-    gain = 10 ** (np.concatenate([[0.0], channel.swing_db])[which] / 20)
+    gain = db_to_ratio(np.concatenate([[0.0], channel.swing_db])[which])
     steps = np.diff(gain)[:, None] * (np.arange(HOP_SAMPLES) / HOP_SAMPLES) + gain[:-1, None]
     return torch.from_numpy(steps.reshape(-1)[:num_samples])
 

@@ -8,7 +8,7 @@ activity per frame) is made from the speech activity of its pieces.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
@@ -34,6 +34,7 @@ SPEECH, CLIP, WHITE = 0, 1, 2
 """Where a piece comes from: the speech, the noise clips, or white noise."""
 MU_LAW, A_LAW = 1, 2
 """How a channel is companded to 8 bits; 0 is not at all."""
+Level = TypeVar("Level", float, np.ndarray)
 
 
 class Piece(NamedTuple):
@@ -148,16 +149,9 @@ class Plan:
 
     def activity(self) -> Float32[np.ndarray, "frames speakers"]:
         """Share of each frame in which each speaker is active, by the reference."""
-        edges = np.arange(self.num_frames + 1) * FRAME_SAMPLES
         out = np.zeros((self.num_frames, self.num_speakers), dtype=np.float32)
         for slot in range(self.num_speakers):
-            own = self.segments[self.segments[:, 0] == slot, 1:]
-            knots = np.concatenate([[0], own.reshape(-1), [self.num_samples]])
-            covered = np.zeros(len(knots))
-            covered[1:-1] = np.repeat(np.cumsum(own[:, 1] - own[:, 0]), 2)
-            covered[1:-1:2] -= own[:, 1] - own[:, 0]
-            covered[-1] = covered[-2]
-            out[:, slot] = np.diff(np.interp(edges, knots, covered)) / FRAME_SAMPLES
+            out[:, slot] = frame_shares(self.segments[self.segments[:, 0] == slot, 1:], self.num_samples)
         return out
 
     def source(self) -> Int64[np.ndarray, " frames"]:
@@ -183,6 +177,25 @@ class Plan:
             for part in (part for part in parts if part is not None):
                 hasher.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
         return hasher.hexdigest()
+
+
+def db_to_ratio(db: Level) -> Level:
+    """Ratio of amplitudes."""
+    return 10 ** (db / 20)
+
+
+def frame_shares(segments: Int64[np.ndarray, "segments 2"], num_samples: int) -> Float32[np.ndarray, " frames"]:
+    """Share of each whole frame that segments cover; they are in order, and no two overlap.
+
+    >>> frame_shares(np.array([[640, 1920]]), 3840).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    length = segments[:, 1] - segments[:, 0]
+    covered = np.repeat(np.cumsum(length), 2)
+    covered[::2] -= length
+    edges = np.arange(samples_to_frames(num_samples) + 1) * FRAME_SAMPLES
+    at_edges = np.interp(edges, np.append(0, segments), np.append(0, covered))
+    return (np.diff(at_edges) / FRAME_SAMPLES).astype(np.float32)
 
 
 def aside(rng: np.random.Generator, number: int) -> np.random.Generator:

@@ -8,7 +8,14 @@ import torch
 from jaxtyping import Complex, Float, Float32, Int64
 from torch import Tensor
 
-from diarnorm.simulation.conversation import ROOM_SAMPLES, WHITE_SAMPLES, Plan, Rooms, knot_frequencies_hz
+from diarnorm.simulation.conversation import (
+    ROOM_SAMPLES,
+    WHITE_SAMPLES,
+    Plan,
+    Rooms,
+    db_to_ratio,
+    knot_frequencies_hz,
+)
 from diarnorm.simulation.rooms import load_rooms
 from diarnorm.timebase import SAMPLE_RATE
 
@@ -104,7 +111,7 @@ def channel_filters(
     band = torch.from_numpy(np.stack([plan.channel.band_hz for plan in plans])).to(device)
     hz = torch.linspace(0, SAMPLE_RATE / 2, CURVE_SAMPLES // 2 + 1, device=device)
     outside = (hz < band[:, :1]) | (hz > band[:, 1:])
-    gain = _knots_to_bins(eq_db) * torch.where(outside, 10 ** (-STOP_DB / 20), 1.0)
+    gain = _knots_to_bins(eq_db) * torch.where(outside, db_to_ratio(-STOP_DB), 1.0)
     return _linear_phase(gain, fft_samples)
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from diarnorm.simulation.acoustics import db_to_ratio
 from diarnorm.simulation.conversation import (
     CLIP,
     NUM_KNOTS,
@@ -18,12 +17,15 @@ from diarnorm.simulation.conversation import (
     WHITE_SAMPLES,
     Piece,
     aside,
+    db_to_ratio,
     knot_frequencies_hz,
 )
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import samples_to_seconds, seconds_to_samples
 
 CLIP_FADE_SAMPLES = 800
+FLAT = np.zeros(NUM_KNOTS)
+"""The gain curve of noises that come as they are."""
 PEOPLE, BACKGROUND = 1, 2
 """Which generator each addition has; see `conversation.aside`."""
 
@@ -84,33 +86,53 @@ def draw_noises(
         ValueError: no clip folder is called as `people` says.
     """
     draws = rng.random(5)
-    tracks: list[NoiseTrack] = []
     if draws[0] < config.quiet_probability:
-        return tracks
-    if draws[1] < config.coloured_probability:
-        gain = speech_gain / db_to_ratio(rng.uniform(*config.snr_db))
-        pieces = _steady(rng, first_row + len(tracks), num_samples, gain)
-        tracks.append(NoiseTrack(pieces, _tilt(config, rng)))
-    if draws[2] < config.clip_probability and clips is not None:
-        gain = speech_gain / db_to_ratio(rng.uniform(*config.clip_snr_db))
-        pieces = _clips(rng, first_row + len(tracks), num_samples, clips, gain)
-        tracks.append(NoiseTrack(pieces, np.zeros(NUM_KNOTS)))
-    if draws[3] < config.babble_probability:
-        gain = speech_gain / db_to_ratio(rng.uniform(*config.babble_snr_db))
-        pieces = _babble(rng, first_row + len(tracks), num_samples, speech, gain)
-        tracks.append(NoiseTrack(pieces, np.zeros(NUM_KNOTS)))
-    if draws[4] < config.burst_probability:
-        pieces = _bursts(config, rng, first_row + len(tracks), num_samples, speech_gain)
-        tracks.append(NoiseTrack(pieces, _tilt(config, rng)))
+        return []
+    tracks = _background_noises(config, rng, draws[1:], num_samples, speech, clips, speech_gain, first_row)
     if config.people:
         pieces = _people(config, aside(rng, PEOPLE), first_row + len(tracks), num_samples, clips, speech_gain)
-        tracks += [NoiseTrack(pieces, np.zeros(NUM_KNOTS))] if pieces else []
+        tracks += [NoiseTrack(pieces, FLAT)] if pieces else []
     if config.background_probability > 0:
         others = np.flatnonzero(~present[speech.speaker[speech.piece_utterance]])
         side = aside(rng, BACKGROUND)
         pieces = _background(config, side, first_row + len(tracks), num_samples, speech, others, speech_gain)
-        tracks += [NoiseTrack(pieces, np.zeros(NUM_KNOTS))] if pieces else []
+        tracks += [NoiseTrack(pieces, FLAT)] if pieces else []
     return tracks
+
+
+def _background_noises(
+    config: NoiseConfig,
+    rng: np.random.Generator,
+    draws: Float64[np.ndarray, " 4"],
+    num_samples: int,
+    speech: Speech,
+    clips: Speech | None,
+    speech_gain: float,
+    first_row: int,
+) -> list[NoiseTrack]:
+    """Hiss, clips, babble and clicks, each where its draw says so."""
+    tracks: list[NoiseTrack] = []
+    if draws[0] < config.coloured_probability:
+        gain = _gain(rng, speech_gain, config.snr_db)
+        pieces = _steady(rng, first_row, num_samples, gain)
+        tracks.append(NoiseTrack(pieces, _tilt(config, rng)))
+    if draws[1] < config.clip_probability and clips is not None:
+        gain = _gain(rng, speech_gain, config.clip_snr_db)
+        pieces = _clips(rng, first_row + len(tracks), num_samples, clips, gain)
+        tracks.append(NoiseTrack(pieces, FLAT))
+    if draws[2] < config.babble_probability:
+        gain = _gain(rng, speech_gain, config.babble_snr_db)
+        pieces = _babble(rng, first_row + len(tracks), num_samples, speech, gain)
+        tracks.append(NoiseTrack(pieces, FLAT))
+    if draws[3] < config.burst_probability:
+        pieces = _bursts(config, rng, first_row + len(tracks), num_samples, speech_gain)
+        tracks.append(NoiseTrack(pieces, _tilt(config, rng)))
+    return tracks
+
+
+def _gain(rng: np.random.Generator, speech_gain: float, snr_db: tuple[float, float]) -> float:
+    """RMS of a noise whose ratio to speech is drawn from a range."""
+    return speech_gain / db_to_ratio(rng.uniform(*snr_db))
 
 
 def _tilt(config: NoiseConfig, rng: np.random.Generator) -> Float64[np.ndarray, " knots"]:
@@ -180,7 +202,7 @@ def _bursts(
         length = seconds_to_samples(10 ** rng.uniform(*config.burst_log10_s))
         start = int(rng.integers(num_samples))
         offset = int(rng.integers(WHITE_SAMPLES - length))
-        gain = speech_gain / db_to_ratio(rng.uniform(*config.burst_snr_db))
+        gain = _gain(rng, speech_gain, config.burst_snr_db)
         pieces.append(Piece(row, WHITE, start, offset, length, 16, length - 16, -1, gain))
     return pieces
 
@@ -205,7 +227,7 @@ def _people(
         return pieces
     time = seconds_to_samples(rng.exponential(config.people_interval_s / 2))
     while time < num_samples:
-        gain = speech_gain / db_to_ratio(rng.uniform(*config.people_snr_db))
+        gain = _gain(rng, speech_gain, config.people_snr_db)
         piece = _whole(CLIP, clips, 0, int(rng.choice(chosen)), row, time, gain)
         pieces.append(piece)
         time += piece.length + seconds_to_samples(rng.exponential(config.people_interval_s))
@@ -227,7 +249,7 @@ def _background(
         return pieces
     low, high = config.background_voices
     num_voices = int(rng.integers(low, high + 1))
-    gain = speech_gain / db_to_ratio(rng.uniform(*config.background_snr_db)) / num_voices**0.5
+    gain = _gain(rng, speech_gain, config.background_snr_db) / num_voices**0.5
     for _ in range(num_voices):
         speaker = speech.speaker[speech.piece_utterance[rng.choice(others)]]
         own = speech.piece_utterance[slice(*speech.speaker_piece[speaker : speaker + 2])]

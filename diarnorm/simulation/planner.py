@@ -12,7 +12,7 @@ from jaxtyping import Float64, Int64
 
 from diarnorm.simulation.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
 from diarnorm.simulation.conversation import Piece, Plan, aside, close_gaps, collect_pieces
-from diarnorm.simulation.noises import NoiseConfig, draw_noises
+from diarnorm.simulation.noises import NoiseConfig, NoiseTrack, draw_noises
 from diarnorm.simulation.speech import Speech
 from diarnorm.simulation.turntaking import TurnTaking, TurnTakingConfig
 from diarnorm.timebase import frames_to_samples, samples_to_frames, seconds_to_samples
@@ -66,11 +66,12 @@ def plan_conversation(
     """Draw one conversation.
 
     Args:
-        speech: the speakers to draw from; at least as many as asked for. config: what conversations are
-            like; the defaults when None. seed: whatever seeds PCG64, or a generator that already exists.
-            duration_s: length; rounded down to whole frames of 80 ms. num_speakers: how many; drawn from
-            `config.speaker_probabilities` when None. Some may stay silent, and are then not part of the
-            plan.
+        speech: the speakers to draw from; at least as many as asked for.
+        config: what conversations are like; the defaults when None.
+        seed: whatever seeds PCG64, or a generator that already exists.
+        duration_s: length; rounded down to whole frames of 80 ms.
+        num_speakers: how many; drawn from `config.speaker_probabilities` when None. Some may stay silent, and are then
+            not part of the plan.
         clips: noise clips, for conversations that draw them.
 
     Raises:
@@ -84,8 +85,7 @@ def plan_conversation(
     person = persons(speech, config.same_person)
     cast = _draw_cast(speech, config, rng, num_speakers, person)
     talk = _take_turns(speech, config, rng, num_samples, cast)
-    speaker, factor = cast.speaker[talk.heard], cast.factor[talk.heard]
-    speech_gain = _speech_gain(talk.segments, cast.level_db[talk.heard])
+    speech_gain = _speech_gain(talk.segments, talk.heard.level_db)
     noises = draw_noises(
         config.noise,
         rng,
@@ -94,35 +94,23 @@ def plan_conversation(
         clips=clips,
         present=np.isin(person, person[cast.speaker]),
         speech_gain=speech_gain,
-        first_row=len(speaker),
+        first_row=len(talk.heard.speaker),
     )
-    return Plan(
-        num_samples=num_samples,
-        speaker=speaker,
-        factor=factor,
-        speaker_class=speaker * speech.num_factors + factor,
-        segments=talk.segments,
-        pieces=collect_pieces([*talk.pieces, *(piece for noise in noises for piece in noise.pieces)], num_samples),
-        rooms=draw_rooms(config.rooms, rng, len(speaker), [noise.eq_db for noise in noises]),
-        channel=draw_channel(config.channel, rng, num_samples, speech_gain=speech_gain),
-        num_factors=speech.num_factors,
-        names=tuple(speech.voice_name(s, f) for s, f in zip(speaker, factor, strict=True)),
-        room_places=config.rooms.measured,
-    )
+    return _compose(speech, config, rng, num_samples, talk, noises, speech_gain)
 
 
 class _Cast(NamedTuple):
-    """Who may speak: speakers, their speeds and levels."""
+    """Speakers, their voices and levels."""
 
-    speaker: Int64[np.ndarray, " cast"]
-    factor: Int64[np.ndarray, " cast"]
-    level_db: Float64[np.ndarray, " cast"]
+    speaker: Int64[np.ndarray, " speakers"]
+    factor: Int64[np.ndarray, " speakers"]
+    level_db: Float64[np.ndarray, " speakers"]
 
 
 class _Talk(NamedTuple):
     """What they say: those of the cast who are heard, by their first activity, their segments and pieces."""
 
-    heard: Int64[np.ndarray, " heard"]
+    heard: _Cast
     segments: Int64[np.ndarray, "segments 3"]
     pieces: list[Piece]
 
@@ -155,7 +143,33 @@ def _take_turns(
     slots[heard] = np.arange(len(heard))
     segments[:, 0] = slots[segments[:, 0]]
     pieces = [piece._replace(row=int(slots[piece.row])) for piece in turns.pieces if slots[piece.row] >= 0]
-    return _Talk(heard, segments, pieces)
+    return _Talk(_Cast(*(part[heard] for part in cast)), segments, pieces)
+
+
+def _compose(
+    speech: Speech,
+    config: SimulatorConfig,
+    rng: np.random.Generator,
+    num_samples: int,
+    talk: _Talk,
+    noises: Sequence[NoiseTrack],
+    speech_gain: float,
+) -> Plan:
+    """What is said over its noises, in rooms and through a channel that are drawn here."""
+    speaker, factor, _ = talk.heard
+    return Plan(
+        num_samples=num_samples,
+        speaker=speaker,
+        factor=factor,
+        speaker_class=speaker * speech.num_factors + factor,
+        segments=talk.segments,
+        pieces=collect_pieces([*talk.pieces, *(piece for noise in noises for piece in noise.pieces)], num_samples),
+        rooms=draw_rooms(config.rooms, rng, len(speaker), [noise.eq_db for noise in noises]),
+        channel=draw_channel(config.channel, rng, num_samples, speech_gain=speech_gain),
+        num_factors=speech.num_factors,
+        names=tuple(speech.voice_name(s, f) for s, f in zip(speaker, factor, strict=True)),
+        room_places=config.rooms.measured,
+    )
 
 
 def persons(speech: Speech, same_person: Sequence[str] = ()) -> Int64[np.ndarray, " speakers"]:
@@ -205,8 +219,8 @@ def _draw_factors(
 ) -> Int64[np.ndarray, " speakers"]:
     natural = speech.natural_factor
     drawn = rng.integers(speech.num_factors, size=num_speakers)
-    warped = rng.random(num_speakers) < config.speed_probability
-    return drawn if natural is None else np.where(warped, drawn, natural)
+    other = rng.random(num_speakers) < config.speed_probability
+    return drawn if natural is None else np.where(other, drawn, natural)
 
 
 def _draw_levels(

@@ -15,7 +15,7 @@ import soxr
 from jaxtyping import Float32
 
 from diarnorm.manifest import AUDIO_SUFFIXES
-from diarnorm.simulation.conversation import ROOM_SAMPLES
+from diarnorm.simulation.conversation import ROOM_SAMPLES, db_to_ratio
 from diarnorm.timebase import SAMPLE_RATE
 
 ONSET_DB = 20.0
@@ -76,7 +76,7 @@ def align(response: Float32[np.ndarray, " samples"], name: str) -> Float32[np.nd
     peak = np.abs(response).max(initial=0.0)
     if not (np.isfinite(peak) and peak > 0):
         raise ValueError(f"{name} is no impulse response: it is silent or not finite; remove it")
-    onset = int(np.argmax(np.abs(response) >= peak * 10 ** (-ONSET_DB / 20)))
+    onset = int(np.argmax(np.abs(response) >= peak * db_to_ratio(-ONSET_DB)))
     kept = response[onset : onset + ROOM_SAMPLES].astype(np.float64)
     if len(response) - onset > ROOM_SAMPLES:
         fade = round(FADE_SHARE * ROOM_SAMPLES)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from diarnorm.simulation.conversation import SPEECH, Piece
+from diarnorm.simulation.conversation import SPEECH, Piece, db_to_ratio
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE, seconds_to_samples
 
@@ -213,7 +213,7 @@ class TurnTaking:
         stop = min(stop, int(speech.length[factor, utterance]))
         begin = time - (int(runs[0, 0]) - at if len(runs) else 0)
         gain_db = self.level_db[speaker] + self.rng.normal(0, self.config.turn_level_sigma_db)
-        gain = 10 ** (gain_db / 20) / float(speech.level[utterance])
+        gain = db_to_ratio(gain_db) / float(speech.level[utterance])
         offset = int(speech.offset[factor, utterance]) + at
         placed = runs + (begin - at)
         low, high = self._heard(time, begin, begin + stop - at)

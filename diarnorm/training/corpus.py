@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from diarnorm.evaluation.recordings import Recording
 from diarnorm.fbank import fbank_offline
-from diarnorm.simulation.acoustics import db_to_ratio
+from diarnorm.simulation.conversation import db_to_ratio
 from diarnorm.simulation.render import active_level
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import frames_to_samples, samples_to_frames, samples_to_seconds, seconds_to_samples

@@ -17,8 +17,8 @@ from jaxtyping import Float32, Int64
 
 from diarnorm.audio.meter import MAX_ABS
 from diarnorm.audio.mono import QUALITY, mix_down
-from diarnorm.simulation.conversation import close_gaps
-from diarnorm.timebase import FRAME_SAMPLES, SAMPLE_RATE, samples_to_frames, seconds_to_samples
+from diarnorm.simulation.conversation import close_gaps, frame_shares
+from diarnorm.timebase import SAMPLE_RATE, samples_to_frames, seconds_to_samples
 from diarnorm.turns import Turn
 
 MARGIN_SAMPLES = SAMPLE_RATE // 10
@@ -95,17 +95,6 @@ class CropSource:
         shares = [frame_shares(heard[heard[:, 0] == speaker, 1:], num_samples) for speaker in speakers]
         num_frames = samples_to_frames(num_samples)
         return CropLabels(speakers, np.array(shares, dtype=np.float32).reshape(len(shares), num_frames).T)
-
-
-def frame_shares(segments: Int64[np.ndarray, "segments 2"], num_samples: int) -> Float32[np.ndarray, " frames"]:
-    """Share of each whole frame that segments cover; no two of them overlap.
-
-    >>> frame_shares(np.array([[640, 1920]]), 3840).tolist()
-    [0.5, 0.5, 0.0]
-    """
-    edges = np.arange(samples_to_frames(num_samples) + 1) * FRAME_SAMPLES
-    covered = np.clip(edges[:, None] - segments[:, 0], 0, segments[:, 1] - segments[:, 0]).sum(axis=1)
-    return (np.diff(covered) / FRAME_SAMPLES).astype(np.float32)
 
 
 def as_spans(region: Sequence[tuple[float, float]] | None, num_samples: int) -> Int64[np.ndarray, "spans 2"]:
