@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.audio.reader import open_audio
-from diarnorm.evaluation.scoring import joined, read_recordings
+from diarnorm.evaluation.scoring import NO_UEM, extents_in_words, joined, read_recordings
 from diarnorm.manifest import AUDIO_SUFFIXES
 from diarnorm.rttm import legal_name, read_rttm, read_uem
 from diarnorm.timebase import samples_to_seconds
@@ -47,7 +47,7 @@ class RecordingSet:
     region: str
     """What is scored, in words."""
     notes: tuple[str, ...]
-    """What a user should know: recordings that are left out, turns after the end."""
+    """What a user should know: recordings that are left out, turns after the end, a region that nothing gave."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ def read_set(
     notes += [f"{uri}: no reference, not scored" for uri in sorted(audio) if uri not in references]
     if not recordings:
         raise ValueError(f"{key}: nothing to score, no recording has a reference (NAME.rttm beside NAME.wav)")
-    return RecordingSet(name, tuple(recordings), _region_in_words(source, regions, recordings), tuple(notes))
+    words = _region_in_words(source, regions, recordings, notes)
+    return RecordingSet(name, tuple(recordings), words, tuple(notes))
 
 
 def _find_audio(key: str, source: SetSource, folder: Path) -> tuple[dict[str, Path], list[Path]]:
@@ -276,11 +277,15 @@ def measure_s(path: Path) -> float:
         return samples_to_seconds(num_samples or 0, reader.sample_rate)
 
 
-def _region_in_words(source: SetSource, regions: Mapping[str, Region] | None, recordings: Iterable[Recording]) -> str:
+def _region_in_words(
+    source: SetSource, regions: Mapping[str, Region] | None, recordings: Sequence[Recording], notes: list[str]
+) -> str:
     if source.region_s is not None:
         return f"{source.region_s[0]:g} to {source.region_s[1]:g} s"
     if regions is not None:
         return "UEM"
     if all(recording.duration_s is not None for recording in recordings):
         return "each recording from its start to its end"
-    return "no UEM: the extent of reference and hypothesis, or the whole recording where its length is known"
+    words = extents_in_words(some_known=any(recording.duration_s is not None for recording in recordings))
+    notes.append(f"{NO_UEM}: {words}")
+    return words

@@ -60,9 +60,8 @@ def score(
         files.append(score_recording(uri, ref, hyp, region, collar_s, skip_overlap))
     words = "UEM" if uem is not None else "each file from 0 to its end"
     if uem is None and not all(uri in lengths for uri in uris):
-        words = "union of the extents of reference and hypothesis"
-        words += ", or the whole file where its length is known" if lengths else ""
-        warnings.append(f"no UEM given; scored region: {words}")
+        words = extents_in_words(some_known=bool(lengths))
+        warnings.append(f"{NO_UEM}: {words}")
     return ScoreResult(tuple(files), collar_s, skip_overlap, words, missing, tuple(warnings))
 
 
@@ -164,6 +163,16 @@ def scored_region(
         return [(0.0, duration_s)]
     turns = (*ref, *hyp)
     return [(min(turn.start for turn in turns), max(turn.end for turn in turns))] if turns else []
+
+
+NO_UEM = "no UEM given; scored region"
+"""How the warning begins where neither a UEM nor lengths say what is scored."""
+
+
+def extents_in_words(*, some_known: bool) -> str:
+    """What is scored without a UEM where lengths are not known, or only those of some recordings."""
+    known = ", or the whole file where its length is known" if some_known else ""
+    return f"union of the extents of reference and hypothesis{known}"
 
 
 def _scored_uris(reference: Recordings, hypothesis: Recordings, uem: Regions | None, warnings: list[str]) -> list[str]:

@@ -182,7 +182,8 @@ def _conventions(comparison: Comparison) -> list[str]:
         *(f"- {name}: {_changes(each['changes'])}" for name, each in models.items() if _differs(each, settings)),
         f"- overlap: {'left out' if settings['skip_overlap'] else 'scored'}; diarnorm {settings['diarnorm']}",
         *(f"- scored of {name}: {each['region']}; {_extent(comparison, name)}" for name, each in sets.items()),
-        f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}; of many, one in 20 misses",
+        f"- intervals: bootstrap over recordings, {settings['num_resamples']} resamples, seed {settings['seed']}; of "
+        "many, one in 20 misses by chance",
         "- RTF: time the model worked per time of audio, one thread, beside whatever else the machine did",
         "- DER: pooled over seconds; mean DER: of the recordings, each weighing the same",
         "- merged DER: of the same activity with one label for everybody, which a diarizer must beat",

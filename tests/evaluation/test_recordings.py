@@ -131,7 +131,8 @@ def test_hypotheses_can_be_scored_without_recordings(folder: Path) -> None:
         path.unlink()
     found = read(folder, needs_audio=False)
     assert [recording.duration_s for recording in found.recordings] == [None] * 5
-    assert found.region.startswith("no UEM: the extent of reference and hypothesis")
+    assert found.region == "union of the extents of reference and hypothesis"
+    assert found.notes[-1] == "no UEM given; scored region: union of the extents of reference and hypothesis"
 
 
 def _two_formats(folder: Path) -> None:

@@ -116,8 +116,8 @@ TWO = [("A", 0, 10), ("B", 10, 20)]
 LATE = [("x", 0, 10.2), ("y", 10.2, 20)]
 
 
-def test_the_collar_is_that_of_md_eval(tmp_path: Path) -> None:
-    """A boundary that is 0.2 s late: 1.00 %, 0.075 of 19.5 s with 0.125 s on each side, nothing with md-eval's 0.25."""
+def test_the_collar_is_on_each_side_as_nists(tmp_path: Path) -> None:
+    """A boundary that is 0.2 s late: 1.00 %, 0.075 of 19.5 s with 0.125 s on each side, nothing with 0.25."""
     found = given(tmp_path, {"a": TWO}, {"a": LATE}, collars_s=(0.0, 0.125, 0.25))["a"]
     ders = [score.errors.der for score in found.scores]
     assert ders == pytest.approx([0.01, 0.075 / 19.5, 0.0], abs=1e-9)
@@ -135,6 +135,7 @@ def test_a_missing_hypothesis_and_an_empty_reference(tmp_path: Path) -> None:
     assert errors["both"].der == 0
     assert sum(e.error_s for e in errors.values()) / sum(e.speech_s for e in errors.values()) == 1.0
     assert heading.sets["s"]["notes"] == [
+        "no UEM given; scored region: union of the extents of reference and hypothesis",
         "missed: no hypothesis by hyp; all of its speech counts as missed",
         "new: hypothesis by hyp without a reference, not scored",
     ]
@@ -143,7 +144,7 @@ def test_a_missing_hypothesis_and_an_empty_reference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "der", "region"),
     [
-        ("ref", 1 / 3, "no UEM: the extent of reference and hypothesis"),
+        ("ref", 1 / 3, "union of the extents of reference and hypothesis"),
         ({"audio": "ref", "region_s": [0, 30]}, 1 / 3, "0 to 30 s"),
         ({"audio": "ref", "region_s": [5, 20]}, 0.0, "5 to 20 s"),
         ({"audio": "ref", "uem": "x.uem"}, 0.0, "UEM"),
@@ -158,7 +159,9 @@ def test_false_alarms_outside_the_reference_count_without_a_uem(
     save_rttm(tmp_path / "hyp" / "a.rttm", hypothesis)
     shard = evaluate(EvaluateConfig(models="hyp", sets={"s": source}), tmp_path, tmp_path)
     assert shard.results[0].scores[0].errors.der == pytest.approx(der)
-    assert shard.heading.sets["s"]["region"].startswith(region)
+    assert shard.heading.sets["s"]["region"] == region
+    warned = [note for note in shard.heading.sets["s"]["notes"] if "no UEM given" in note]
+    assert warned == ([f"no UEM given; scored region: {region}"] if source == "ref" else [])
 
 
 def test_scores_are_those_of_diarnorm_score(folder: Path, alone: Shard, tmp_path: Path) -> None:
