@@ -52,12 +52,9 @@ def _table_of_padding(padded: dict[str, Measure]) -> Table:
 
 
 def _plot(found: dict[str, dict[int, Measure]]) -> Plot:
-    lines = []
-    for label, by_size in found.items():
-        columns = (tuple(getattr(by_size[size], key) for size in SIZES) for key in ("value", "low", "high"))
-        lines.append(Series(label, tuple(map(float, SIZES)), *columns))
+    lines = tuple(Series.of(label, SIZES, [by_size[size] for size in SIZES]) for label, by_size in found.items())
     title, x = "BatchNorm: train mode against eval mode", "frames in the batch, B x T"
-    return Plot(title, x, "relative difference, %", tuple(lines), log_x=True)
+    return Plot(title, x, "relative difference, %", lines, log_x=True)
 
 
 def _gap(name: str, size: int, correlation: float, num_draws: int) -> Measure:

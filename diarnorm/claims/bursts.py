@@ -141,7 +141,7 @@ def evidence_of(norms: Mapping[str, str], found: Found, config: BurstConfig) -> 
         (
             f"Bursts of the kind {config.burst}, one in each 5 s. Pull is the share of attention on their frames over "
             f"that on the same frames without them. DER within {AROUND_S:g} s of a burst. A recording's pull is the "
-            "mean over the models of a norm; intervals by bootstrap over recordings.",
+            "mean over the models of a norm; intervals are Student's, over recordings.",
         ),
     )
 
@@ -179,7 +179,6 @@ def _plot(norms: Mapping[str, str], found: Found, levels_db: tuple[float, ...]) 
     lines = []
     for norm in dict.fromkeys(norms.values()):
         points = [pull(norm, level, norms, found) for level in levels_db]
-        columns = (tuple(getattr(p, key) for p in points) for key in ("value", "low", "high"))
-        lines.append(Series(norm, levels_db, *columns))
+        lines.append(Series.of(norm, levels_db, points))
     x, y = "level of the burst over the speech, dB", "pull (1: as without)"
     return Plot("Attention on a burst", x, y, tuple(lines), lines=(1.0,))

@@ -1,18 +1,20 @@
 """What an experiment leaves behind: figures with their 95 % intervals, tables, and the numbers of its pictures."""
 
-import warnings
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from jaxtyping import Float
+from diarnorm.evaluation.families import spread
 
 CONFIDENCE = 0.95
+LARGEST_LOG = 700.0
+"""Logarithm of about the largest number there is."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure with its 95 % interval; `value == low == high` where nothing is drawn at random."""
+    """A figure with its 95 % interval: `value == low == high` where nothing is drawn at random, and from `-inf` to
+    `inf` where something is but the interval is not known."""
 
     name: str
     value: float
@@ -42,6 +44,18 @@ class Series:
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, x: Iterable[float], measures: Sequence[Measure]) -> "Series":
+        """Figures with their intervals over `x`; a bound that is not known is not drawn.
+
+        >>> Series.of("a", [1], [unbounded("x", 2.0)])
+        Series(name='a', x=(1.0,), y=(2.0,), low=(2.0,), high=(2.0,))
+        """
+        low, high = ([each.low for each in measures], [each.high for each in measures])
+        y = tuple(each.value for each in measures)
+        bounds = (tuple(b if math.isfinite(b) else v for b, v in zip(own, y, strict=True)) for own in (low, high))
+        return cls(name, tuple(map(float, x)), y, *bounds)
 
 
 @dataclass(frozen=True)
@@ -75,39 +89,40 @@ def exactly(name: str, value: float) -> Measure:
     return Measure(name, float(value), float(value), float(value))
 
 
-def average(name: str, values: Sequence[float], *, seed: int = 0) -> Measure:
-    """Mean of independent draws, its interval by bootstrap over them. A single draw has no interval.
+def unbounded(name: str, value: float) -> Measure:
+    """A figure with chance in it whose interval is not known: no bound is kept or broken by it."""
+    return Measure(name, float(value), -math.inf, math.inf)
 
-    >>> average("x", [1.0, 1.0, 1.0])
-    Measure(name='x', value=1.0, low=1.0, high=1.0)
+
+def average(name: str, values: Sequence[float]) -> Measure:
+    """Mean of independent draws, with Student's interval; of a single one, or one that is infinite, it is not known.
+
+    >>> round(average("x", [1.0, 2.0, 3.0]).high, 3)
+    4.484
+    >>> average("x", [2.0])
+    Measure(name='x', value=2.0, low=-inf, high=inf)
 
     Raises:
         ValueError: no values.
     """
-    from scipy.stats import bootstrap
-
-    numbers: Float[np.ndarray, " draws"] = np.asarray(values, dtype=float)
-    if numbers.size == 0:
+    if len(values) == 0:
         raise ValueError(f"no values to average for {name}: give one or more")
-    mean = float(numbers.mean())
-    if numbers.size < 2 or not np.isfinite(numbers).all() or np.ptp(numbers) == 0:
-        return exactly(name, mean)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = bootstrap(
-            (numbers,), np.mean, confidence_level=CONFIDENCE, method="percentile", rng=np.random.default_rng(seed)
-        ).confidence_interval
-    return Measure(name, mean, float(found.low), float(found.high))
+    if not all(map(math.isfinite, values)):
+        return unbounded(name, sum(values) / len(values))
+    mean, low, high = spread(values)
+    return unbounded(name, mean) if low is None or high is None else Measure(name, mean, low, high)
 
 
-def geometric(name: str, ratios: Sequence[float], *, seed: int = 0) -> Measure:
-    """Geometric mean of ratios above 0, its interval by bootstrap over them.
+def geometric(name: str, ratios: Sequence[float]) -> Measure:
+    """Geometric mean of ratios above 0, with Student's interval of their logarithms.
 
     >>> round(geometric("x", [0.5, 2.0]).value, 6)
     1.0
     """
-    logs = average(name, [float(np.log(ratio)) for ratio in ratios], seed=seed)
-    return Measure(name, *(float(np.exp(value)) for value in (logs.value, logs.low, logs.high)))
+    logs = average(name, [math.log(ratio) for ratio in ratios])
+    if not math.isfinite(logs.low):
+        return unbounded(name, math.exp(logs.value))
+    return Measure(name, *(math.exp(min(value, LARGEST_LOG)) for value in (logs.value, logs.low, logs.high)))
 
 
 def share(name: str, hits: int, trials: int) -> Measure:
@@ -127,18 +142,36 @@ def share(name: str, hits: int, trials: int) -> Measure:
     return Measure(name, hits / trials, float(found.low), float(found.high))
 
 
+def share_difference(name: str, hits: int, other_hits: int, trials: int) -> Measure:
+    """`hits` less `other_hits`, each of `trials`, with the interval that Wilson's two make (R. Newcombe, 1998: method
+    10 for independent groups; for pairs that are alike it is wider than need be).
+
+    >>> round(share_difference("x", 10, 0, 10).low, 2), round(share_difference("x", 0, 0, 10).high, 2)
+    (0.61, 0.28)
+
+    Raises:
+        ValueError: no trials.
+    """
+    one, other = share(name, hits, trials), share(name, other_hits, trials)
+    value = one.value - other.value
+    below = math.hypot(one.value - one.low, other.high - other.value)
+    above = math.hypot(one.high - one.value, other.value - other.low)
+    return Measure(name, value, value - below, value + above)
+
+
 def measure_of(measures: Sequence[Measure], name: str) -> Measure | None:
     """The measure called `name`, if there is one."""
     return next((measure for measure in measures if measure.name == name), None)
 
 
 def spoken(measure: Measure) -> str:
-    """A figure with its interval, if it has one.
+    """A figure with its interval, if it has one that is known.
 
-    >>> spoken(Measure("x", 3.0, 2.5, 3.5)), spoken(Measure("x", 1.0, 1.0, 1.0))
-    ('3 (2.5 to 3.5)', '1')
+    >>> spoken(Measure("x", 3.0, 2.5, 3.5)), spoken(Measure("x", 1.0, 1.0, 1.0)), spoken(unbounded("x", 1.0))
+    ('3 (2.5 to 3.5)', '1', '1')
     """
-    interval = "" if measure.low == measure.high else f" ({number(measure.low)} to {number(measure.high)})"
+    known = measure.low < measure.high and (math.isfinite(measure.low) or math.isfinite(measure.high))
+    interval = f" ({number(measure.low)} to {number(measure.high)})" if known else ""
     return f"{number(measure.value)}{interval}"
 
 

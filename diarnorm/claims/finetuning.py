@@ -4,6 +4,7 @@ Four arms from the same weights, under the same data and seed: `none` keeps Laye
 place; `exact` converts first, so that the function is the same; `frozen` is naive with everything but the norms fixed.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,15 +126,15 @@ def freeze(model: Model) -> None:
 def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -> Evidence:
     """Differences of DER from the arm that keeps its norm, over seeds."""
     by_arm = {arm: [o for o in outcomes if o.facts["arm"] == arm] for arm in ARMS}
-    measures = [
-        average(f"{arm}_der", [o.der - kept.der for o, kept in zip(by_arm[arm], by_arm["none"], strict=True)])
+    stopped = [o.facts["seed"] for o in by_arm["none"] if not _ended(o)]
+    differences = {
+        f"{arm}_der": [o.der - kept.der for o, kept in zip(by_arm[arm], by_arm["none"], strict=True) if _ended(kept)]
         for arm in ARMS[1:]
-    ]
+    }
     rows = []
     for arm, own in by_arm.items():
-        recovered = [steps_to_recover(o.losses, kept.losses) for o, kept in zip(own, by_arm["none"], strict=True)]
+        recovered = [_recovered(o, kept) for o, kept in zip(own, by_arm["none"], strict=True)]
         error = 100 * mean(errors[arm, o.facts["seed"]] for o in own)
-        steps = ", ".join("never" if each is None else str(each) for each in recovered)
         first = mean(mean(o.losses[:SMOOTH]) for o in own)
         rows.append(
             (
@@ -141,7 +142,7 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
                 f"{number(error)} %",
                 number(first),
                 number(mean(o.last_loss for o in own)),
-                steps,
+                ", ".join(recovered),
                 f"{number(mean(o.der for o in own))} %",
             )
         )
@@ -149,7 +150,7 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
     columns = ("arm", "error of the function", "loss at first", "at the end", "steps to recover, by seed", "DER")
     return Evidence(
         "finetuning",
-        tuple(measures),
+        tuple(average(name, points) for name, points in differences.items() if points),
         (Table("A model with LayerNorm trained further", columns, tuple(rows)),),
         (Plot("Fine-tuning after a swap of the norm", "step", "loss", lines),),
         (
@@ -157,8 +158,23 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
             "the norms fixed. Same data, order and seed; weights are stored in float16 in between, for all alike.",
             f"Recovered: mean loss of {SMOOTH} steps within {100 * (SLACK - 1):.0f} % of that of the arm that keeps "
             "its norm, at the same step.",
+            *(
+                f"Without seed {seed}, whose run with its own norm stopped: nothing to compare with."
+                for seed in stopped
+            ),
         ),
     )
+
+
+def _ended(outcome: Outcome) -> bool:
+    """Whether the run came to its end, so that it has a DER."""
+    return math.isfinite(outcome.der)
+
+
+def _recovered(outcome: Outcome, kept: Outcome) -> str:
+    """Steps to recover, in a word; there is nothing to recover to where the run that kept its norm stopped."""
+    steps = steps_to_recover(outcome.losses, kept.losses) if _ended(kept) else "-"
+    return "never" if steps is None else str(steps)
 
 
 def steps_to_recover(losses: tuple[float, ...], kept: tuple[float, ...]) -> int | None:
@@ -167,7 +183,7 @@ def steps_to_recover(losses: tuple[float, ...], kept: tuple[float, ...]) -> int 
     >>> steps_to_recover((2.0,) * 10 + (1.0,) * 10, (1.0,) * 20), steps_to_recover((2.0,) * 12, (1.0,) * 12)
     (10, None)
     """
-    for step in range(len(losses) - SMOOTH + 1):
+    for step in range(min(len(losses), len(kept)) - SMOOTH + 1):
         if mean(losses[step : step + SMOOTH]) <= SLACK * mean(kept[step : step + SMOOTH]):
             return step
     return None

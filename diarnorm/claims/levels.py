@@ -62,7 +62,7 @@ def levels() -> Evidence:
         _plots(ends, found),
         (
             f"Speech frames of a sample recording from {SETTLED_S:g} s on; the level differs from the start. The front "
-            "ends have mean and spread of the shipped model. Intervals by bootstrap over seconds of speech.",
+            "ends have mean and spread of the shipped model. Intervals are Student's, over seconds of speech.",
             f"DC is {DC:g} of full scale; the offset is {OFFSET:g} on features of unit spread, the factor {FACTOR:g}.",
             "`none` is the front end with the training data's mean and spread; log-mel has none at all.",
         ),
@@ -172,9 +172,7 @@ def _tables(
 
 def _plots(ends: dict[str, Features], found: dict[tuple[str, str, str], Measure]) -> tuple[Plot, ...]:
     def line(label: str, end: str, norm: str) -> Series:
-        points = [found[end, norm, f"{gain:g} dB"] for gain in GAINS_DB]
-        columns = ([getattr(p, key) for p in points] for key in ("value", "low", "high"))
-        return Series(label, GAINS_DB, *(tuple(column) for column in columns))
+        return Series.of(label, GAINS_DB, [found[end, norm, f"{gain:g} dB"] for gain in GAINS_DB])
 
     by_norm = tuple(line(norm, PLAIN, norm) for norm in NORMS)
     by_end = tuple(line(end, end, "rms") for end in ends)

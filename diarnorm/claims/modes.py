@@ -1,5 +1,6 @@
 """Claim 7, the model: DER of a trained model whose BatchNorms use the batch's statistics, against the running ones."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,13 +96,11 @@ def _load(candidate: Candidate) -> Diarizer:
 
 
 def _plot(differences: list[Measure]) -> Plot:
-    x = tuple(float(at) for at in range(len(MODES)))
-    columns = (tuple(getattr(each, key) for each in differences) for key in ("value", "low", "high"))
     return Plot(
         "DER less that of eval mode",
         "0: eval; train mode with 1: all, 2: one recording, 3: one chunk",
         "points of DER",
-        (Series("difference", x, *columns),),
+        (Series.of("difference", range(len(MODES)), differences),),
     )
 
 
@@ -139,5 +138,5 @@ def encode(model: Model, mel: Tensor, mode: str) -> Tensor:
 
 def _difference(files: list[Components], base: list[Components]) -> Measure:
     value = pooled_der(files) - pooled_der(base)
-    low, high = bootstrap_difference(files, base) or (value, value)
-    return Measure("der_of_train_mode", 100 * value, 100 * low, 100 * high)
+    low, high = bootstrap_difference(files, base) or (-math.inf, math.inf)
+    return Measure("der_of_train_mode", value, low, high).scaled(100)

@@ -3,7 +3,18 @@
 from pathlib import Path
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, failures, run_cells
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, geometric, number, share
+from diarnorm.claims.evidence import (
+    Evidence,
+    Measure,
+    Plot,
+    Series,
+    Table,
+    average,
+    geometric,
+    number,
+    share,
+    share_difference,
+)
 
 KIND = ("depth",)
 
@@ -48,14 +59,16 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         if tuple({**o.facts, "placement": "pre"}.values()) in failed
     ]
     if pairs:
-        measures.append(average("post_diverged", [100.0 * (post - pre) for post, pre in pairs]))
+        post, pre = (sum(own) for own in zip(*pairs, strict=True))
+        measures.append(share_difference("post_diverged", post, pre, len(pairs)).scaled(100))
     for name, group in (("pre_diverged", groups["pre", "norm"]), ("pre_without_norm", groups["pre", "none"])):
         if group:
             measures.append(share(name, sum(_failed(failed, o) for o in group), len(group)).scaled(100))
     for side in ("post", "pre"):
-        ratios = [o.gradient_at_start for o in groups[side, "norm"]]
+        # at the first step no learning rate has had an effect: the runs of a norm and seed have one and the same
+        ratios = {(o.facts["norm"], o.facts["seed"]): o.gradient_at_start for o in groups[side, "norm"]}
         if ratios:
-            measures.append(geometric(f"gradient_ratio_{side}", ratios))
+            measures.append(geometric(f"gradient_ratio_{side}", list(ratios.values())))
     return Evidence(
         "placement",
         tuple(measures),
@@ -131,11 +144,5 @@ def curve(name: str, outcomes: list[Outcome], fact: str) -> Series:
     for x in sorted({o.facts[fact] for o in outcomes}):
         losses = [o.last_loss for o in outcomes if o.facts[fact] == x and o.last_loss < float("inf")]
         if losses:
-            points.append((float(x), average(name, losses)))
-    return Series(
-        name,
-        tuple(x for x, _ in points),
-        tuple(m.value for _, m in points),
-        tuple(m.low for _, m in points),
-        tuple(m.high for _, m in points),
-    )
+            points.append((x, average(name, losses)))
+    return Series.of(name, [x for x, _ in points], [loss for _, loss in points])

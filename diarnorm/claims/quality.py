@@ -1,16 +1,18 @@
 """Claim 12: DER of RMSNorm against LayerNorm's, from the results of `diarnorm evaluate`.
 
 Models are told apart by their names, in which the norm is a word (`rms-0`, `norm=layer,train.seed=1`); those of one
-norm are seeds. Recordings are drawn anew for the interval, the same for both norms.
+norm are seeds. The difference has two intervals: over recordings, which are drawn anew, the same for both norms, and
+over seeds (Student's t), of models that have all of their names but the norm in common.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from diarnorm.checks import check_expression
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, spoken
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number, spoken
 from diarnorm.evaluation.results import Result, find_shards, merge
 from diarnorm.evaluation.scores import Components, bootstrap_difference, bootstrap_interval
 from diarnorm.norms import NORMS
@@ -33,7 +35,7 @@ class QualityConfig:
 
 
 def quality(config: QualityConfig, folder: Path) -> Evidence:
-    """Pooled DER per norm, and the paired difference.
+    """Pooled DER per norm, and the difference, paired by recordings and by seeds.
 
     Raises:
         ValueError: no results, not all of one evaluation, none of one of the norms, or norms with other recordings.
@@ -68,16 +70,23 @@ def evidence_of(results: Sequence[Result], source: str) -> Evidence:
     rows = tuple(
         (norm, str(len(_models(by_norm[norm]))), str(len(files[norm])), spoken(der)) for norm, der in ders.items()
     )
+    by_seed, alone = _by_seed(by_norm["rms"], by_norm["layer"])
+    over_seeds = (average("rms_less_layer_seeds", list(by_seed.values())),) if by_seed else ()
     unknown = [model for model in _models(results) if norm_of(model) is None]
-    notes = (f"Left out, since their names are not of one norm: {', '.join(unknown)}.",) if unknown else ()
+    left_out = {"since their names are not of one norm": unknown, "over seeds, since no other is their like": alone}
+    notes = tuple(f"Left out, {why}: {', '.join(names)}." for why, names in left_out.items() if names)
     return Evidence(
         "quality",
-        (difference,),
-        (Table("DER in %, pooled over recordings and seeds", ("norm", "models", "recordings", "DER"), rows),),
+        (difference, *over_seeds),
+        (
+            Table("DER in %, pooled over recordings and seeds", ("norm", "models", "recordings", "DER"), rows),
+            *_tables_of_seeds(by_seed),
+        ),
         (_plot(ders),),
         (
             "Seconds of errors are summed over the models of a norm, recording by recording; intervals by bootstrap "
-            "over recordings, the same drawn for both norms in the difference. The evaluation's first collar counts.",
+            "over recordings, the same drawn for both norms in the difference. Over seeds the interval is Student's. "
+            "The evaluation's first collar counts.",
             *notes,
         ),
     )
@@ -127,6 +136,31 @@ def _per_recording(results: Sequence[Result]) -> dict[tuple[str, str], Component
     return found
 
 
+def _by_seed(rms: Sequence[Result], layer: Sequence[Result]) -> tuple[dict[str, float], list[str]]:
+    """DER of RMSNorm's model less that of LayerNorm's, in points, by what both names have in common; and the models
+    that have no counterpart."""
+    ders = [{_without_norm(name): _der_of(own, name) for name in _models(own)} for own in (rms, layer)]
+    common = [name for name in ders[0] if name in ders[1]]
+    alone = [name for own in (rms, layer) for name in _models(own) if _without_norm(name) not in common]
+    return {name: 100 * (ders[0][name] - ders[1][name]) for name in common}, alone
+
+
+def _without_norm(model: str) -> str:
+    """A model's name without the word of its norm."""
+    return re.sub(rf"(?<![a-z]){norm_of(model)}(?![a-z])", "", model.lower())
+
+
+def _der_of(results: Sequence[Result], model: str) -> float:
+    return pooled_der([result.scores[0].errors for result in results if result.model == model])
+
+
+def _tables_of_seeds(by_seed: dict[str, float]) -> tuple[Table, ...]:
+    """One, unless there are no pairs."""
+    rows = tuple((name.strip("-_=, ") or "-", number(difference)) for name, difference in by_seed.items())
+    title = "DER of RMSNorm less that of LayerNorm, seed by seed, points"
+    return (Table(title, ("models", "difference"), rows),) if rows else ()
+
+
 def pooled_der(files: Sequence[Components]) -> float:
     """DER of all together, a share.
 
@@ -140,12 +174,10 @@ def pooled_der(files: Sequence[Components]) -> float:
 
 
 def _points(value: float, interval: tuple[float, float] | None) -> Measure:
-    low, high = (value, value) if interval is None else interval
-    return Measure("rms_less_layer", 100 * value, 100 * low, 100 * high)
+    low, high = (-math.inf, math.inf) if interval is None else interval
+    return Measure("rms_less_layer", value, low, high).scaled(100)
 
 
 def _plot(ders: dict[str, Measure]) -> Plot:
-    series = tuple(
-        Series(norm, (float(at),), (der.value,), (der.low,), (der.high,)) for at, (norm, der) in enumerate(ders.items())
-    )
-    return Plot("DER by norm", "norm, in the order of the legend", "DER, %", series)
+    series = tuple(Series.of(norm, [at], [der]) for at, (norm, der) in enumerate(ders.items()))
+    return Plot("DER by norm", "norm", "DER, %", series)

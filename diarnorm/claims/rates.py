@@ -1,10 +1,15 @@
 """Claim 9: the largest learning rate that each norm bears."""
 
+import math
+from itertools import pairwise
 from pathlib import Path
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, failures, run_cells
-from diarnorm.claims.evidence import Evidence, Plot, Table, geometric, number
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Table, geometric, number
 from diarnorm.claims.placement import curve
+
+BELOW = 2.0
+"""Where the lowest rate fails, the one that stands for the stable ones is so many times smaller."""
 
 
 def cells(config: StudyConfig) -> list[Cell]:
@@ -36,7 +41,7 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         for seed in seeds
     }
     measures = [
-        geometric(f"batch_over_{other}", [largest["batch", seed] / largest[other, seed] for seed in seeds])
+        ratio_of([largest["batch", seed] for seed in seeds], [largest[other, seed] for seed in seeds], other, rates)
         for other in ("none", "rms", "layer")
         if "batch" in norms and other in norms
     ]
@@ -45,12 +50,13 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
     ends = [norm for norm in norms if any(largest[norm, seed] == rates[-1] for seed in seeds)]
     notes = [
         "Stable: this run and those of all lower rates fall by at least half of what the best of all runs does. Where "
-        f"the lowest rate fails already, half of it stands. The rates are {', '.join(f'{rate:g}' for rate in rates)}.",
+        f"the lowest rate fails already, half of it stands. The rates are {', '.join(f'{rate:g}' for rate in rates)}. "
+        "What a norm bears lies between its rate and the next, which the interval takes in.",
         "With AdamW, whose steps do not grow with the gradient, rates compare otherwise than with SGD, which the claim "
         "was made about.",
     ]
     if ends:
-        notes.append(f"{', '.join(ends)}: stable to the end of the range, the ratio is bounded by it.")
+        notes.append(f"{', '.join(ends)}: stable to the end of the range, beyond which nothing is known.")
     columns = ("norm", *(f"seed {seed}" for seed in seeds))
     return Evidence(
         "learning_rate",
@@ -61,13 +67,26 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
     )
 
 
+def ratio_of(batch: list[float], other: list[float], norm: str, rates: list[float]) -> Measure:
+    """BatchNorm's largest stable rates over those of another norm, seed by seed.
+
+    The rate that a norm bears lies between the largest that was stable and the next: the interval reaches as much
+    further, and without end where it lies beyond the range.
+    """
+    found = geometric(f"batch_over_{norm}", [one / two for one, two in zip(batch, other, strict=True)])
+    step = max([BELOW, *(high / low for low, high in pairwise(rates))])
+    low = 0.0 if rates[-1] in other or min(batch) < rates[0] else found.low / step
+    high = math.inf if rates[-1] in batch or min(other) < rates[0] else found.high * step
+    return Measure(found.name, found.value, low, high)
+
+
 def largest_stable(failed: list[bool], rates: list[float]) -> float:
     """The largest rate up to which nothing fails; half of the lowest, where that does.
 
     >>> largest_stable([False, False, True, False], [1.0, 2.0, 4.0, 8.0]), largest_stable([True], [1.0])
     (2.0, 0.5)
     """
-    largest = rates[0] / 2
+    largest = rates[0] / BELOW
     for fails, rate in zip(failed, rates, strict=True):
         if fails:
             break

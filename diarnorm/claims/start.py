@@ -1,5 +1,6 @@
 """Claim 14: what gamma and beta start from."""
 
+import math
 from pathlib import Path
 
 import torch
@@ -57,6 +58,8 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         for o in outcomes
         if o.facts["gamma"] == 1 and not o.facts["beta"]
     }
+    stopped = sorted({f"{norm}, seed {seed}" for (norm, seed), loss in usual.items() if not math.isfinite(loss)})
+    outcomes = [o for o in outcomes if math.isfinite(usual[o.facts["norm"], o.facts["seed"]])]
     ratios = [(o, _ratio(o.last_loss, usual[o.facts["norm"], o.facts["seed"]])) for o in outcomes]
     groups = {
         "loss_near": [r for o, r in ratios if 1 < _distance(o) <= NEAR],
@@ -82,7 +85,10 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         tuple(measures),
         (Table("Starts", columns, tuple(rows)),),
         (Plot("Loss at the end by the start of gamma", "gamma at the start", "loss", lines, log_x=True),),
-        (f"Same data, order and seed for all starts of a norm; a run that stopped counts as {STOPPED:g} times.",),
+        (
+            f"Same data, order and seed for all starts of a norm; a run that stopped counts as {STOPPED:g} times.",
+            *(f"Left out, since the run from gamma 1 stopped itself: {each}." for each in stopped),
+        ),
     )
 
 

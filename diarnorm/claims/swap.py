@@ -27,12 +27,9 @@ def swap(num_draws: int = 4) -> Evidence:
         )
         for depth in DEPTHS
     )
-    x = tuple(map(float, DEPTHS))
     lines = (
-        Series("plain swap", x, *(tuple(getattr(naive[d], key) for d in DEPTHS) for key in ("value", "low", "high"))),
-        Series(
-            "exact conversion", x, *(tuple(getattr(exact[d], key) for d in DEPTHS) for key in ("value", "low", "high"))
-        ),
+        Series.of("plain swap", DEPTHS, list(naive.values())),
+        Series.of("exact conversion", DEPTHS, list(exact.values())),
     )
     return Evidence(
         "swap",

@@ -62,8 +62,8 @@ Found = tuple[str, str, int, int, Comparison]
 
 
 def time_ratios(config: TimeConfig) -> Evidence:
-    """Every form at every size, pair by pair; each form's figure is the geometric mean over sizes, with its interval
-    by bootstrap over them."""
+    """Every form at every size, pair by pair; each form's figure is the geometric mean over sizes, with Student's
+    interval over them."""
     device = find_device(config.device)
     found = list(_ratios(config, device))
     by_form = {form: [each[-1] for each in found if each[0] == form] for form in FORMS}
@@ -74,7 +74,7 @@ def time_ratios(config: TimeConfig) -> Evidence:
     ]
     with torch.inference_mode():
         step = _compare_steps(config, device)
-    measures.append(Measure("ratio_step", step.ratio, step.low, step.high))
+    measures.append(_measure("ratio_step", step))
     return Evidence(
         "time",
         tuple(measures),
@@ -98,6 +98,10 @@ def _table(found: list[Found], step: Comparison, config: TimeConfig, device: tor
     mode = "forward and backward" if config.backward else "forward"
     columns = ("form, dtype, rows x features", "us", "ratio", "95 % interval")
     return Table(f"RMSNorm over LayerNorm, {device.type}, {mode}", columns, tuple(rows))
+
+
+def _measure(name: str, one: Comparison) -> Measure:
+    return Measure(name, one.ratio, one.low, one.high)
 
 
 def _ratio(one: Comparison) -> tuple[str, str]:
@@ -150,8 +154,7 @@ def _plot(found: list[Found], config: TimeConfig) -> Plot:
             ((dim * rows, one) for f, dtype, dim, rows, one in found if (f, dtype) == (form, config.dtypes[0])),
             key=lambda pair: pair[0],
         )
-        columns = ([getattr(one, key) for _, one in own] for key in ("ratio", "low", "high"))
-        return Series(form, tuple(float(size) for size, _ in own), *(tuple(column) for column in columns))
+        return Series.of(form, [size for size, _ in own], [_measure(form, one) for _, one in own])
 
     lines = tuple(line(form) for form in FORMS if any(each[0] == form for each in found))
     title = f"Time of RMSNorm over LayerNorm's, {config.dtypes[0]}"

@@ -94,9 +94,9 @@ def test_a_run_leaves_evidence_and_a_report(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_timed_claims_take_their_sizes_from_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["dims=[16]", "rows=[1,4]", "rounds=5", "compiled=false", "device=cpu", "step_frames=1"]
+    sizes = ["dims=[64]", "rows=[1,4]", "rounds=5", "compiled=false", "device=cpu", "step_frames=1"]
     assert cli.main(["claims", "2", *sizes, "--output", str(tmp_path)]) == 0
     text = (tmp_path / "claims.md").read_text("utf-8")
-    assert "eager, float32, 4 x 16" in text
+    assert "eager, float32, 4 x 64" in text
     assert "by torch.compile | at most 0.93 | - | not measured" in text
     assert "rounds=5" in text

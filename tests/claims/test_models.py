@@ -1,5 +1,6 @@
 """Experiments on trained models: attention under bursts, BatchNorm's modes, quality from results of an evaluation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import torch
 from diarnorm.checkpoint import Checkpoint, save_checkpoint
 from diarnorm.claims import bursts, modes
 from diarnorm.claims.bursts import BurstConfig, Effect
+from diarnorm.claims.evidence import Measure, unbounded
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
 from diarnorm.claims.quality import QualityConfig, evidence_of, norm_of, quality
+from diarnorm.claims.registry import chosen, judge
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Heading, Result, Shard, write_shard
 from diarnorm.evaluation.scores import Components, FileScore
@@ -171,12 +174,51 @@ def test_quality_pairs_recordings_over_seeds() -> None:
         for seed in (0, 1, 2)
         for name, error in hard.items()
     ]
-    (difference,) = evidence_of(results, "x").measures
+    difference, over_seeds = evidence_of(results, "x").measures
+    assert (over_seeds.low, over_seeds.high) == (pytest.approx(1.0), pytest.approx(1.0))
     assert difference.value == pytest.approx(1.0)  # 0.1 s of 10
     assert (difference.low, difference.high) == (pytest.approx(1.0), pytest.approx(1.0))  # the same for every recording
     rows = {row[0]: row for row in evidence_of(results, "x").tables[0].rows}
     assert rows["layer"][1:3] == ("3", "4")
     assert rows["layer"][3].startswith("44.5 (")
+
+
+def test_quality_has_an_interval_over_seeds() -> None:
+    """Seeds that lie apart leave open what recordings alone would confirm."""
+    by_seed = {"0": -0.61, "1": 0.11, "2": -1.24}  # points
+    results = [
+        result(f"{norm}-{seed}", name, 3.0 + (points / 10 if norm == "rms" else 0.0))
+        for seed, points in by_seed.items()
+        for norm in ("rms", "layer")
+        for name in "abcd"
+    ]
+    evidence = evidence_of(results, "x")
+    found = {measure.name: measure for measure in evidence.measures}
+    assert found["rms_less_layer"].high < 1.0
+    seeds = found["rms_less_layer_seeds"]
+    assert seeds.value == pytest.approx(-0.58)
+    # Student's t with 2 degrees of freedom, 4.3027, times 0.6755 / sqrt(3)
+    assert (seeds.low, seeds.high) == (pytest.approx(-2.258, abs=1e-3), pytest.approx(1.098, abs=1e-3))
+    assert evidence.tables[1].rows == (("0", "-0.61"), ("1", "0.11"), ("2", "-1.24"))
+    assert judge(chosen((12,))[0], found).verdict == "conditional"
+
+
+def test_quality_of_one_seed_or_of_models_that_do_not_pair_is_conditional() -> None:
+    one = evidence_of([result(f"{norm}-0", name, 1.0) for norm in ("rms", "layer") for name in "ab"], "x")
+    assert one.measures[1] == unbounded("rms_less_layer_seeds", 0.0)
+    apart = evidence_of([result(model, name, 1.0) for model in ("rms-0", "layer-1") for name in "ab"], "x")
+    assert len(apart.measures) == len(apart.tables) == 1
+    assert apart.notes[1:] == ("Left out, over seeds, since no other is their like: rms-0, layer-1.",)
+    for evidence in (one, apart):
+        measures = {measure.name: measure for measure in evidence.measures}
+        assert judge(chosen((12,))[0], measures).verdict == "conditional"
+
+
+def test_a_single_recording_or_conversation_bounds_nothing() -> None:
+    (difference, _) = evidence_of([result("rms-0", "a", 1.0), result("layer-0", "a", 2.0)], "x").measures
+    assert difference == unbounded("rms_less_layer", -10.0)
+    files = [Components(miss_s=1.0, speech_s=10.0)]
+    assert modes._difference(files, files) == Measure("der_of_train_mode", 0.0, -math.inf, math.inf)
 
 
 def write_results(folder: Path, models: dict[str, float], of: int = 1, left_out: Sequence[int] = ()) -> None:
@@ -195,7 +237,10 @@ def test_quality_leaves_out_models_that_are_no_seeds(tmp_path: Path) -> None:
     of_seeds = quality(QualityConfig(str(tmp_path), names="-[0-9]$"), tmp_path)
     found = [each.measures[0].value for each in (of_all, of_seeds)]
     assert found == [pytest.approx(10.0), 0.0]  # 1 s of 10 in the mean of two models
-    assert of_all.notes[1:] == ("Left out, since their names are not of one norm: post.",)
+    assert of_all.notes[1:] == (
+        "Left out, since their names are not of one norm: post.",
+        "Left out, over seeds, since no other is their like: rms_none.",
+    )
     assert of_seeds.notes[1:] == ("Left out by the names asked for: rms_none, post.",)
     with pytest.raises(ValueError, match=r"names=\( is no regular expression"):
         QualityConfig(names="(")

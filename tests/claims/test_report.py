@@ -6,11 +6,26 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import sem, t
 
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, geometric, number, share
+from diarnorm.claims.evidence import (
+    Evidence,
+    Measure,
+    Plot,
+    Series,
+    Table,
+    average,
+    geometric,
+    number,
+    share,
+    share_difference,
+    spoken,
+)
 from diarnorm.claims.pictures import svg
 from diarnorm.claims.records import Record, load_all, save
+from diarnorm.claims.registry import OPEN, Criterion
 from diarnorm.claims.report import judge_all, write_report
 
 PLOT = Plot("A & B", "x", "y", (Series("one", (1.0, 2.0), (1.0, 4.0), (0.5, 3.0), (1.5, 5.0)), Series("none", (), ())))
@@ -123,14 +138,47 @@ def test_claims_of_two_experiments_are_judged_by_both() -> None:
 def test_intervals() -> None:
     values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     mean = average("x", values)
-    assert mean.value == 4.5
-    assert 4.5 - 2.1 < mean.low < 4.5 - 1.2  # 1.96 standard errors of 2.29 / sqrt(8)
-    assert 4.5 + 1.2 < mean.high < 4.5 + 2.1
+    low, high = t.interval(0.95, 7, loc=4.5, scale=sem(values))
+    assert (mean.value, mean.low, mean.high) == (4.5, pytest.approx(low), pytest.approx(high))
+    two = geometric("x", [1.0, 100.0])
+    assert (two.value, two.low) == (pytest.approx(10.0), pytest.approx(10.0 * 10.0 ** -t.ppf(0.975, 1)))
     assert geometric("x", [1.0, 4.0, 16.0]).value == pytest.approx(4.0)
+    assert geometric("x", [1.0, 1e300]).high < math.inf
     half = share("x", 50, 100)
     assert (half.low, half.high) == (pytest.approx(0.404, abs=1e-3), pytest.approx(0.596, abs=1e-3))  # Wilson's formula
-    assert average("x", [1.0, math.inf]) == Measure("x", math.inf, math.inf, math.inf)
     assert number(-0.00001) == "-1e-05"
     assert (number(4.567e-5), number(1234567.0)) == ("4.57e-05", "1.23e+06")
     with pytest.raises(ValueError, match="no values"):
         average("x", [])
+
+
+def test_intervals_of_few_draws_hold_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(0)
+    for count in (2, 4):
+        found = [average("x", draws) for draws in generator.normal(size=(1000, count)).tolist()]
+        assert sum(each.low <= 0.0 <= each.high for each in found) / len(found) == pytest.approx(0.95, abs=0.02)
+
+
+def test_a_single_draw_and_an_infinite_one_bound_nothing() -> None:
+    for measure in (average("x", [3.0]), geometric("x", [3.0]), average("x", [1.0, math.inf])):
+        assert (measure.low, measure.high) == (-math.inf, math.inf)
+        assert Criterion("x", "", low=1.0).state(measure) == OPEN
+        assert spoken(measure) in ("3", "inf")
+    assert spoken(Measure("x", 3.0, 2.0, math.inf)) == "3 (2 to inf)"
+
+
+def test_a_difference_of_shares_by_newcombe() -> None:
+    """His method 10, from Wilson's formula written out."""
+    found = share_difference("x", 56, 42, 70)
+    p, n = np.array([56 / 70, 42 / 70]), 70
+    z = 1.959964
+    centre, reach = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    low, high = (centre - reach) / (1 + z * z / n), (centre + reach) / (1 + z * z / n)
+    assert found.value == pytest.approx(0.2)
+    assert found.low == pytest.approx(0.2 - np.hypot(p[0] - low[0], high[1] - p[1]), abs=1e-6)
+    assert found.high == pytest.approx(0.2 + np.hypot(high[0] - p[0], p[1] - low[1]), abs=1e-6)
+
+
+def test_a_series_draws_no_bound_that_is_not_known() -> None:
+    series = Series.of("a", [1, 2], [Measure("x", 3.0, 2.0, 4.0), average("x", [5.0])])
+    assert series == Series("a", (1.0, 2.0), (3.0, 5.0), (2.0, 5.0), (4.0, 5.0))

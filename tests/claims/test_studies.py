@@ -12,8 +12,9 @@ import torch
 from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diarnorm.claims import cells, finetuning, placement, rates, start
 from diarnorm.claims.cells import Cell, GridConfig, Outcome, StudyConfig, failures, gradient_size, run_cell, run_cells
-from diarnorm.claims.evidence import Evidence
+from diarnorm.claims.evidence import Evidence, geometric, unbounded
 from diarnorm.claims.finetuning import FinetuneConfig, freeze
+from diarnorm.claims.records import Record, load_all, save
 from diarnorm.conformer import EncoderConfig
 from diarnorm.model import Model, ModelConfig
 from diarnorm.training.trainer import Trainer
@@ -153,13 +154,29 @@ def test_placement_is_judged_at_the_greatest_depth() -> None:
         for bad in (1.9,) for depth in (6, 24) for where in ("pre", "post")
         for norm in ("rms", "layer") for rate in (1e-3, 4e-3)
     ]  # fmt: skip
-    found = values(placement.evidence_of(outcomes))
-    assert found == {
+    evidence = placement.evidence_of(outcomes)
+    post, _, *gradients = evidence.measures
+    assert post.low < 10 < post.high  # 2 of 4 against none
+    assert values(evidence) == {
         "post_diverged": 50.0,
         "pre_diverged": 0.0,
         "gradient_ratio_post": pytest.approx(2.0),
         "gradient_ratio_pre": pytest.approx(2.0),
     }
+
+    first = {"rms": 2.0, "layer": 4.0}
+    several = placement.evidence_of([replace(o, gradient_at_start=first[o.facts["norm"]]) for o in outcomes])
+    assert several.measures[2] == geometric("gradient_ratio_post", [2.0, 4.0])  # however many learning rates
+    assert gradients[0].low == gradients[0].high
+
+
+def test_shares_that_are_all_alike_are_not_certain() -> None:
+    outcomes = [
+        outcome(0.5, depth=24, placement=where, norm="rms", lr=rate, seed=0)
+        for where in ("pre", "post") for rate in (1e-3, 4e-3, 8e-3)
+    ]  # fmt: skip
+    none_diverged = placement.evidence_of(outcomes).measures[0]
+    assert none_diverged.low < 0.0 == none_diverged.value < 10.0 < none_diverged.high
 
 
 def test_the_largest_stable_rate_is_that_before_the_first_failure() -> None:
@@ -173,6 +190,23 @@ def test_the_largest_stable_rate_is_that_before_the_first_failure() -> None:
     found = rates.evidence_of(outcomes)
     assert values(found) == {"batch_over_none": pytest.approx(8.0), "batch_over_rms": pytest.approx(4.0)}
     assert any("batch: stable to the end of the range" in note for note in found.notes)
+    assert all((each.low, each.high) == (pytest.approx(each.value / 2), math.inf) for each in found.measures)
+
+
+@pytest.mark.parametrize(
+    ("batch", "other", "low", "high"),
+    [
+        (4.0, 1.0, 2.0, 8.0),
+        (8.0, 1.0, 4.0, math.inf),
+        (4.0, 8.0, 0.0, 1.0),
+        (0.5, 2.0, 0.0, 0.5),
+        (4.0, 0.5, 4.0, math.inf),
+    ],
+)
+def test_a_rate_lies_between_the_stable_one_and_the_next(batch: float, other: float, low: float, high: float) -> None:
+    found = rates.ratio_of([batch] * 2, [other] * 2, "none", [1.0, 2.0, 4.0, 8.0])
+    assert (found.name, found.value) == ("batch_over_none", pytest.approx(batch / other))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_starts_set_gamma_and_beta_and_nothing_else() -> None:
@@ -224,6 +258,42 @@ def test_finetuning_compares_four_arms_from_the_same_weights(corpus: Path, tmp_p
         load_checkpoint(path).model.config.encoder.norm for path in (tmp_path / "starts").glob("[!n]*.safetensors")
     }
     assert norms == {"rms"}
+
+
+def arms(**stopped: int) -> list[Outcome]:
+    """Outcomes of fine-tuning, two seeds; those of `arm=seed` stopped after a step."""
+    found = []
+    for arm in finetuning.ARMS:
+        for seed in (0, 1):
+            facts: dict[str, Any] = {"arm": arm, "seed": seed}
+            whole = Outcome(facts, 2.0, 1.0, 1.0, 1.0, 50.0 + seed, (2.0,) + (1.0,) * 19)
+            cut = replace(whole, last_loss=math.inf, der=math.inf, losses=(2.0,))
+            found.append(cut if stopped.get(arm) == seed else whole)
+    return found
+
+
+def test_a_seed_whose_own_norm_stopped_is_left_out(tmp_path: Path) -> None:
+    errors = {(arm, seed): 0.0 for arm in finetuning.ARMS for seed in (0, 1)}
+    found = finetuning.evidence_of(arms(none=1, naive=1), errors)
+    assert found.measures == tuple(unbounded(f"{arm}_der", 0.0) for arm in ("naive", "exact", "frozen"))
+    assert found.notes[-1].startswith("Without seed 1, whose run with its own norm stopped")
+    assert [row[4] for row in found.tables[0].rows] == ["0, -"] * 4
+    save(Record(found, "", "", 0.0, ()), tmp_path)  # is JSON
+    assert load_all(tmp_path)["finetuning"].evidence == found
+    swapped = finetuning.evidence_of(arms(naive=1), errors)
+    assert swapped.measures[0] == unbounded("naive_der", math.inf)
+    assert [row[4] for row in swapped.tables[0].rows] == ["0, 0", "0, never", "0, 0", "0, 0"]
+
+
+def test_starts_whose_usual_one_stopped_are_left_out(tmp_path: Path) -> None:
+    outcomes = [
+        outcome(loss, norm="rms", gamma=gamma, beta=0.0, seed=seed)
+        for (gamma, seed), loss in {(1.0, 0): 1.0, (3.0, 0): 2.0, (1.0, 1): math.inf, (3.0, 1): math.inf}.items()
+    ]
+    found = start.evidence_of(outcomes)
+    assert found.measures == (geometric("loss_near", [2.0]),)
+    assert found.notes[-1] == "Left out, since the run from gamma 1 stopped itself: rms, seed 1."
+    save(Record(found, "", "", 0.0, ()), tmp_path)
 
 
 def test_another_pretrained_model_is_not_trained_on_from_the_first_ones_start(corpus: Path, tmp_path: Path) -> None:
