@@ -1,38 +1,33 @@
 """Plots of evidence: SVG whose ink follows the page (light or dark), PNG for Markdown."""
 
-import io
-import re
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from diarnorm.claims.evidence import Plot, Series
+from diarnorm.evaluation.svg import as_svg
 
 INK, RULE = "#010203", "#040506"
 """Stand for the page's colours of text and of rules in SVG."""
 COLOURS = ("#2f8fd0", "#e08a00", "#19a37a", "#d1598f", "#a06fd8", "#8c8c8c", "#b5a000")
 """Told apart by people with any colour vision, with the markers, and seen on white and on black."""
 MARKERS = "osD^vPX"
-SIZE_IN = (6.4, 4.0)
+SIZE_IN = (4.7, 3.5)
+"""So small that text is still read where a phone is as wide as the picture."""
+
+LABEL_LETTERS = 28
+"""That fit on a line along the upright axis."""
 
 
 def svg(plot: Plot) -> str:
     """The picture as an element of a page, coloured by its CSS variables `--ink` and `--rule`."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": plot.title, "font.family": "sans-serif"}):
-        buffer = io.StringIO()
-        _draw(plot, INK, RULE).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = text.replace("<svg ", f'<svg role="img" aria-label="{_escaped(plot.title)}" ', 1)
-    return text.replace(INK, "var(--ink)").replace(RULE, "var(--rule)")
+    return as_svg(_draw(plot, INK, RULE), plot.title, {INK: "var(--ink)", RULE: "var(--rule)"})
 
 
 def png(plot: Plot, path: Path) -> None:
     """Write the picture on white."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _draw(plot, "#222222", "#dddddd").savefig(path, format="png", dpi=110, metadata={"Software": None})
+    _draw(plot, "#222222", "#dddddd").savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
 def _draw(plot: Plot, ink: str, rule: str) -> Any:
@@ -55,7 +50,7 @@ def _draw(plot: Plot, ink: str, rule: str) -> Any:
         }
         _draw_series(axes, series, style)
     axes.set_xlabel(plot.x, color=ink)
-    axes.set_ylabel(plot.y, color=ink)
+    axes.set_ylabel("\n".join(wrap(plot.y, LABEL_LETTERS)), color=ink)
     axes.set_title(plot.title, loc="left", color=ink, fontsize=12)
     if plot.log_x:
         axes.set_xscale("log")
@@ -87,13 +82,14 @@ def _draw_series(axes: Any, series: Series, style: dict[str, Any]) -> None:
 
 
 def _few_ticks(axes: Any, plot: Plot) -> None:
-    """On a logarithmic axis of less than two decades, ticks where the points are."""
-    places = sorted({x for series in plot.series for x in series.x})
-    if plot.log_x and places and places[-1] < 100 * places[0]:
-        axes.set_xticks(places)
-
-
-def _escaped(text: str) -> str:
-    from html import escape
-
-    return escape(text, quote=True)
+    """Ticks where the points are, on a logarithmic axis of less than two decades and where points are numbered; names,
+    where each series is one of these."""
+    drawn = [series for series in plot.series if series.x]
+    places = sorted({x for series in drawn for x in series.x})
+    if not places:
+        return
+    if len(drawn) > 1 and all(len(series.x) == 1 for series in drawn):
+        axes.set_xticks([series.x[0] for series in drawn], [series.name for series in drawn])
+        axes.margins(x=0.2)
+    elif (plot.log_x and places[-1] < 100 * places[0]) or places == list(range(len(places))):
+        axes.set_xticks(places, [f"{place:g}" for place in places])

@@ -5,15 +5,18 @@ dashes. Changes go from blue (fewer errors) over white to orange (more), which p
 and the figure stands in every field.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from diarnorm.evaluation.figures import COLOURS, INK, PALE
+from diarnorm.evaluation.svg import as_svg
 from diarnorm.files import legal_folder, replacing
 from diarnorm.robustness.conditions import CLEAN
+from diarnorm.robustness.panels import Panels, short
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import Cell, Row, worst_verdict
+from diarnorm.robustness.summary import Cell, Row
 from diarnorm.robustness.tables import SIGNS, points
 
 if TYPE_CHECKING:
@@ -29,8 +32,16 @@ FULL_POINTS = 20.0
 """Change of the DER at which a colour is full."""
 LEAST_POINTS = 6.0
 """Least height of a panel, so that nothing looks large that is not."""
-COLUMNS = 3
-"""Panels in a row."""
+FIELD_LETTERS = 15
+"""That fit below a field of a table."""
+CAPTIONS = {
+    "factors": "DER against severity; dotted: on the clean recordings",
+    "changes": "Change of the DER in points",
+    "residual": "RMS of the residual stream after each block, where it changed most; *: in the changed pieces alone",
+    "attention": "Share of the attention on changed frames; dotted: in the clean run on the same, dashed: if uniform",
+    "grid": "Front ends and norms: change of the DER, points",
+}
+PAGE_COLOURS = {INK.lower(): "var(--ink)", "#000000": "var(--ink)", PALE.lower(): "var(--line)"}
 
 
 def colour_of(change: float | None) -> str:
@@ -51,33 +62,40 @@ def draw_all(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: P
     found: dict[str, Path] = {}
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
-        drawings: list[tuple[str, str, Figure | None]] = [
-            ("factors", "DER against severity; dotted: on the clean recordings", draw_factors(study, own)),
-            ("changes", "Change of the DER in points", draw_changes(study, own)),
-            (
-                "residual",
-                "RMS of the residual stream after each block, where it changed most",
-                draw_residual(study, own),
-            ),
-            (
-                "attention",
-                "Share of the attention on changed frames; dotted: in the clean run on the same, dashed: if uniform",
-                draw_attention(study, own),
-            ),
-            (
-                "grid",
-                "Front ends and norms: change of the DER, points",
-                draw_grid([c for c in cells if c.set_name == set_name]),
-            ),
-        ]
-        for name, caption, figure in drawings:
-            if figure is None:
+        mine = [cell for cell in cells if cell.set_name == set_name]
+        drawings = {**_panels_of(study, own), "changes": draw_changes(study, own), "grid": draw_grid(mine)}
+        for name, caption in CAPTIONS.items():
+            drawing = drawings[name]
+            if drawing is None:
                 continue
             path = folder / f"{legal_folder(set_name)}_{name}.png"
+            figure = drawing.together() if isinstance(drawing, Panels) else drawing
             with replacing(path) as partial:
                 figure.savefig(partial, dpi=110, format="png")
             found[f"{set_name}: {caption}"] = path
     return found
+
+
+def draw_for_page(study: Study, rows: Sequence[Row], set_name: str) -> dict[str, list[str]]:
+    """The pictures of a set as SVG, a panel each, by caption, in the colours `--ink` and `--line` of a page; without
+    those that say what the page's tables do."""
+    own = [row for row in rows if row.set_name == set_name]
+    return {
+        CAPTIONS[name]: [
+            as_svg(figure, f"{set_name}: {CAPTIONS[name]}: {panel}", PAGE_COLOURS)
+            for panel, figure in panels.apart().items()
+        ]
+        for name, panels in _panels_of(study, own).items()
+        if panels is not None
+    }
+
+
+def _panels_of(study: Study, rows: Sequence[Row]) -> "dict[str, Panels | None]":
+    return {
+        "factors": draw_factors(study, rows),
+        "residual": draw_residual(study, rows),
+        "attention": draw_attention(study, rows),
+    }
 
 
 def _style(study: Study, model: str) -> dict[str, Any]:
@@ -92,7 +110,7 @@ def _style(study: Study, model: str) -> dict[str, Any]:
     return {"color": COLOURS[norms.index(facts["norm"]) % len(COLOURS)], "marker": marker, "linestyle": dashes}
 
 
-def draw_factors(study: Study, rows: Sequence[Row]) -> "Figure | None":
+def draw_factors(study: Study, rows: Sequence[Row]) -> Panels | None:
     """A panel for each corruption with more than one severity: DER against severity, a line for each model."""
     severities: dict[str, list[tuple[float, str]]] = {}
     for each in study.conditions:
@@ -108,19 +126,19 @@ def draw_factors(study: Study, rows: Sequence[Row]) -> "Figure | None":
         for model in study.columns:
             ours = [by_place.get((name, model)) for _, name in pairs]
             ders = [None if row is None or row.errors.der is None else 100 * row.errors.der for row in ours]
-            axis.plot(range(len(pairs)), _gaps(ders), label=model, markersize=5, **_style(study, model))
+            axis.plot(range(len(pairs)), _gaps(ders), label=short(model), markersize=5, **_style(study, model))
             clean = by_place.get((CLEAN, model))
             if clean is not None and clean.errors.der is not None:
                 colour = _style(study, model)["color"]
                 axis.axhline(100 * clean.errors.der, color=colour, linestyle=(0, (1, 2)), linewidth=1.2, zorder=0)
         axis.set_xticks(range(len(pairs)), [f"{severity:g}" for severity, _ in pairs])
-        axis.set_title(f"{factor}, {units[factor]}" if units[factor] else factor, fontsize=10, loc="left", color=INK)
+        axis.set_title(short(f"{factor}, {units[factor]}" if units[factor] else factor), fontsize=10, loc="left")
         axis.margins(x=0.12)
         low, high = axis.get_ylim()
         spare = max(0.0, LEAST_POINTS - (high - low)) / 2
         axis.set_ylim(max(0.0, low - spare), high + spare)
 
-    return _panels([factor for factor, pairs in panels.items() if len(pairs) > 1], panel, "DER, %")
+    return _some(Panels([factor for factor, pairs in panels.items() if len(pairs) > 1], panel, "DER, %"))
 
 
 def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
@@ -133,19 +151,21 @@ def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
     if not names:
         return None
     models = study.columns
-    figure = Figure(figsize=(3.0 + 1.1 * len(models), 1.0 + 0.27 * len(names)), layout="constrained")
+    names_in = 0.15 * max(_folded(model).count("\n") for model in models)
+    size = (3.0 + 1.1 * len(models), 1.0 + 0.27 * len(names) + names_in)
+    figure = Figure(figsize=size, layout="constrained")
     axis = figure.subplots()
     for y, name in enumerate(names):
         for x, model in enumerate(models):
             row = by_place.get((name, model))
             if row is not None:
-                sign = SIGNS[worst_verdict([row.verdict, row.quiet_verdict])]
+                sign = SIGNS[row.outcome]
                 _field(axis, x, y, row.change.points, f"{points(row.change)} {sign}".strip())
     _finish_table(axis, models, names)
     return figure
 
 
-def draw_grid(cells: Sequence[Cell]) -> "Figure | None":
+def draw_grid(cells: Sequence[Cell]) -> Panels | None:
     """A panel for each corruption at its largest change: front ends down, norms across."""
     if not cells:
         return None
@@ -162,12 +182,13 @@ def draw_grid(cells: Sequence[Cell]) -> "Figure | None":
                 text = f"{points(cell.change)} {SIGNS[cell.verdict]}".strip()
                 _field(axis, norms.index(cell.norm), fronts.index(cell.frontend), cell.change.points, text)
         _finish_table(axis, norms, fronts)
-        axis.set_title(name, fontsize=10, loc="left", color=INK)
+        axis.set_title(short(name), fontsize=10, loc="left")
 
-    return _panels([name for _, name in worst.values()], panel, "", height=0.9 + 0.4 * len(fronts), legend=False)
+    names = [name for _, name in worst.values()]
+    return _some(Panels(names, panel, height_in=0.7 + 0.4 * len(fronts), legend="none"))
 
 
-def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
+def draw_residual(study: Study, rows: Sequence[Row]) -> Panels | None:
     """A panel for each model: clean, and the four corruptions that move its residual stream most."""
     factors = {each.name: each.factor for each in study.conditions if not each.is_alone}
     by_model = {model: [row for row in rows if row.model == model and row.rms] for model in study.models}
@@ -182,21 +203,21 @@ def draw_residual(study: Study, rows: Sequence[Row]) -> "Figure | None":
         moved = sorted((row for row in own if row.condition != CLEAN), key=most, reverse=True)
         firsts = {factors[row.condition]: row for row in reversed(moved)}
         shown = [row for row in moved if firsts[factors[row.condition]] is row]
-        for row, colour in zip([*clean, *shown[:4]], (INK, *COLOURS), strict=False):
+        for row, colour, mark in zip([*clean, *shown[:4]], (INK, *COLOURS), "osD^v", strict=False):
             values = row.event_rms or row.rms or ()
-            where = " (changed pieces)" if row.event_rms else ""
+            where = " *" if row.event_rms else ""
             blocks = range(1, len(values) + 1)
-            axis.plot(blocks, values, marker="o", markersize=4, color=colour, label=f"{row.condition}{where}")
+            axis.plot(blocks, values, marker=mark, markersize=4, color=colour, label=f"{short(row.condition)}{where}")
             axis.set_xticks(blocks)
-        axis.set_title(model, fontsize=10, loc="left", color=INK)
+        axis.set_title(short(model), fontsize=10, loc="left")
         axis.set_xlabel("block", fontsize=9)
         axis.set_ylim(bottom=0)
-        axis.legend(fontsize=7, frameon=False)
 
-    return _panels([model for model, own in by_model.items() if own], panel, "RMS", height=3.2, legend=False)
+    names = [model for model, own in by_model.items() if own]
+    return _some(Panels(names, panel, "RMS", legend="each"))
 
 
-def draw_attention(study: Study, rows: Sequence[Row]) -> "Figure | None":
+def draw_attention(study: Study, rows: Sequence[Row]) -> Panels | None:
     """A panel for each condition that changes pieces that were there: share per block; dotted in the clean run on the
     same frames; dashed what their number alone would make it."""
     names = [each.name for each in study.conditions]
@@ -208,75 +229,46 @@ def draw_attention(study: Study, rows: Sequence[Row]) -> "Figure | None":
             if row is None or row.attention is None:
                 continue
             blocks, style = range(1, len(row.attention) + 1), _style(study, model)
-            axis.plot(blocks, [100 * each for each in row.attention], label=model, markersize=5, **style)
+            axis.plot(blocks, [100 * each for each in row.attention], label=short(model), markersize=5, **style)
             if row.clean_attention is not None:
                 pale = {**style, "linestyle": ":", "marker": "", "alpha": 0.7}
                 axis.plot(blocks, [100 * each for each in row.clean_attention], **pale)
             if row.uniform_attention is not None:
                 axis.axhline(100 * row.uniform_attention, color="#999999", linestyle=(0, (4, 3)), linewidth=1, zorder=0)
             axis.set_xticks(blocks)
-        axis.set_title(name, fontsize=10, loc="left", color=INK)
+        axis.set_title(short(name), fontsize=10, loc="left")
         axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         axis.set_xlabel("block", fontsize=9)
 
     shown = [name for name in names if any((name, model) in by_place for model in study.models)]
-    return _panels(shown, panel, "% of attention")
+    return _some(Panels(shown, panel, "% of attention"))
+
+
+def _some(panels: Panels) -> Panels | None:
+    return panels if panels.names else None
 
 
 def _gaps(values: Sequence[float | None]) -> list[float]:
     return [float("nan") if value is None else value for value in values]
 
 
-def _panels(
-    names: Sequence[str],
-    panel: Callable[["Axes", str], None],
-    label: str,
-    *,
-    height: float = 2.5,
-    legend: bool = True,
-) -> "Figure | None":
-    """Panels in rows, the lines of the first one named below all."""
-    from matplotlib.figure import Figure
-
-    if not names:
-        return None
-    columns = min(COLUMNS, len(names))
-    num_rows = -(-len(names) // columns)
-    figure = Figure(
-        figsize=(max(4.2, 3.4 * columns), height * num_rows + (0.8 if legend else 0.2)), layout="constrained"
-    )
-    axes = figure.subplots(num_rows, columns, squeeze=False).ravel()
-    for axis, name in zip(axes, names, strict=False):
-        panel(axis, name)
-        axis.tick_params(labelsize=8, colors=INK)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-        if label:
-            axis.set_ylabel(label, fontsize=9, color=INK)
-            axis.grid(axis="y", color=PALE, linewidth=0.8)
-            axis.set_axisbelow(True)
-    for axis in axes[len(names) :]:
-        axis.set_axis_off()
-    handles, labels = axes[0].get_legend_handles_labels()
-    if legend and handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False, fontsize=9)
-    return figure
-
-
 def _field(axis: "Axes", x: int, y: int, change: float | None, text: str) -> None:
     """One field of a table of colours."""
     from matplotlib.patches import Rectangle
 
-    axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour_of(change), edgecolor="white"))
+    axis.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour_of(change), edgecolor=PALE, linewidth=0.8))
     axis.text(x, y, text, ha="center", va="center", fontsize=8, color=INK)
+
+
+def _folded(name: str) -> str:
+    """A name in lines as wide as a field of a table."""
+    return "\n".join(wrap(short(name), FIELD_LETTERS))
 
 
 def _finish_table(axis: "Axes", across: Sequence[str], down: Sequence[str]) -> None:
     axis.set_xlim(-0.5, len(across) - 0.5)
     axis.set_ylim(len(down) - 0.5, -0.5)
-    axis.set_xticks(
-        range(len(across)), across, fontsize=8, rotation=30 if max(map(len, across)) > 9 else 0, ha="center"
-    )
+    axis.set_xticks(range(len(across)), [_folded(name) for name in across], fontsize=8)
     axis.set_yticks(range(len(down)), down, fontsize=8)
     axis.tick_params(length=0)
     for side in ("top", "right", "left", "bottom"):

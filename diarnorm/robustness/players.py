@@ -1,4 +1,4 @@
-"""Corrupted sounds to listen to: an excerpt of a recording as Opus in Ogg, small enough to lie in a page."""
+"""Corrupted sounds to listen to: an excerpt of a recording as MP3, small enough to lie in a page, for any browser."""
 
 import base64
 import io
@@ -40,7 +40,7 @@ def players_of(recording: Recording, conditions: Sequence[Condition], length_s: 
         heard = changed(Item(recording), condition, seed)
         start_s = max(0.0, heard.sound.events[0][0] - LEAD_S) if heard.sound.events else _fullest(heard.sound, length_s)
         first = seconds_to_samples(start_s)
-        found.append(Player(condition.name, opus_uri(heard.samples[first : first + seconds_to_samples(length_s)])))
+        found.append(Player(condition.name, mp3_uri(heard.samples[first : first + seconds_to_samples(length_s)])))
     return found
 
 
@@ -50,8 +50,8 @@ def _fullest(sound: Sound, length_s: float) -> float:
     return max(starts.tolist(), key=lambda start: speech_in(sound.turns, [(start, start + length_s)]))
 
 
-def opus_uri(samples: Float32[np.ndarray, " samples"]) -> str:
+def mp3_uri(samples: Float32[np.ndarray, " samples"]) -> str:
     """Samples at 16 kHz, clipped at full scale, as a data URI that browsers play."""
     memory = io.BytesIO()
-    soundfile.write(memory, np.clip(samples, -1.0, 1.0), SAMPLE_RATE, format="OGG", subtype="OPUS")
-    return f"data:audio/ogg;base64,{base64.b64encode(memory.getvalue()).decode('ascii')}"
+    soundfile.write(memory, np.clip(samples, -1.0, 1.0), SAMPLE_RATE, format="MP3")
+    return f"data:audio/mpeg;base64,{base64.b64encode(memory.getvalue()).decode('ascii')}"

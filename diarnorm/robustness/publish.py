@@ -5,7 +5,7 @@ from pathlib import Path
 from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.evaluation.recordings import parse_source, read_set
 from diarnorm.robustness.conditions import find_players
-from diarnorm.robustness.figures import draw_all
+from diarnorm.robustness.figures import draw_all, draw_for_page
 from diarnorm.robustness.page import page, write_page
 from diarnorm.robustness.players import Player, players_of
 from diarnorm.robustness.study import Study
@@ -21,11 +21,13 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
     rows, cells = rows_of(study), cells_of(study)
     paths, notes = write_tables(study, rows, cells, run_dir), list(study.notes)
     pictures: dict[str, Path] = {}
+    panels: dict[str, dict[str, list[str]]] = {}
     if has_matplotlib():
         pictures = draw_all(study, rows, cells, run_dir)
+        panels = {name: draw_for_page(study, rows, name) for name in study.recordings}
     else:
         notes.append("pictures need matplotlib: pip install 'diarnorm[plot]'")
-    text = page(study, rows, cells, pictures, _players(study, folder))
+    text = page(study, rows, cells, panels, _players(study, folder))
     tables = [
         f"{name}:\n\n{change_table(study, [row for row in rows if row.set_name == name])}" for name in study.recordings
     ]

@@ -97,6 +97,11 @@ class Row:
     dc_percent: float
     level_dbfs: float
 
+    @property
+    def outcome(self) -> str | None:
+        """The worse of both verdicts."""
+        return worst_verdict([self.verdict, self.quiet_verdict])
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -219,34 +224,6 @@ def cells_of(study: Study) -> list[Cell]:
                 verdict = change.verdict(condition.margin)
                 cells.append(Cell(set_name, condition.name, frontend, norm, len(models), der, change, verdict))
     return cells
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A model under all severities of one corruption: the worst verdict, and the row in which the DER grew most."""
-
-    set_name: str
-    model: str
-    factor: str
-    verdict: str | None
-    worst: Row
-
-
-def factors_of(study: Study, rows: Iterable[Row]) -> list[Factor]:
-    """Every corruption of every set for every model, over those of its severities that have a margin; over all, where
-    none has."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    factors = {each.name: each.factor for each in study.conditions if not (each.is_clean or each.is_alone)}
-    for row in rows:
-        if row.set_name in study.recordings and row.condition in factors:
-            groups.setdefault((row.set_name, factors[row.condition], row.model), []).append(row)
-    found: list[Factor] = []
-    for (set_name, factor, model), group in groups.items():
-        judged = [row for row in group if row.margin is not None] or group
-        verdict = worst_verdict(each for row in judged for each in (row.verdict, row.quiet_verdict))
-        worst = max(judged, key=lambda row: float("-inf") if row.change.points is None else row.change.points)
-        found.append(Factor(set_name, model, factor, verdict, worst))
-    return found
 
 
 def pooled_ders(study: Study) -> dict[str, float]:

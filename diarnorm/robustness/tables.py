@@ -11,13 +11,17 @@ from diarnorm.evaluation.tables import NO_VALUE, percent
 from diarnorm.files import replacing
 from diarnorm.modelfile import as_json
 from diarnorm.robustness.conditions import CLEAN
+from diarnorm.robustness.factors import Factor, factors_of
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Factor, Row, factors_of, worst_verdict
+from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Row
 
 Column = tuple[str, Callable[[Row], str]]
 SIGNS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", None: ""}
 """What stands behind a figure in tables and pictures."""
 LEGEND = "✓ within its margin, ✗ beyond it or speech heard in silence, ? the recordings do not tell, no sign: no margin"
+
+
+VERDICTS = "Verdicts: the worst over severities with a margin, and the largest change that has it"
 
 
 def points(change: Change) -> str:
@@ -95,9 +99,9 @@ ATTENTION: list[Column] = [
     ("if uniform", lambda row: percent(row.uniform_attention)),
 ]
 ALONE: list[Column] = [
+    ("verdict", lambda row: row.verdict or NO_VALUE),
     ("turns", lambda row: str(row.num_turns)),
     ("false speech seconds", lambda row: number(row.false_speech_s)),
-    ("verdict", lambda row: row.verdict or NO_VALUE),
     ("DC % FS", lambda row: number(row.dc_percent, 3)),
     ("level dBFS", lambda row: number(row.level_dbfs, 1)),
 ]
@@ -109,7 +113,7 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
         parts += [f"## {set_name}", change_table(study, own)]
-        parts += ["### Verdicts: the worst over severities with a margin, and where the DER grew most"]
+        parts += [f"### {VERDICTS}"]
         parts += [factor_table(study, own)]
         for title, columns, some in details_of(own):
             parts += [f"### {title}", _table([*WHO, *columns], some)]
@@ -137,6 +141,13 @@ def details_of(rows: Sequence[Row]) -> list[tuple[str, list[Column], list[Row]]]
     return [table for table in tables if table[2]]
 
 
+def finding(factor: Factor) -> str:
+    """The change behind a verdict, at which severity, and whether the DER is not what decided."""
+    row = factor.worst
+    heard = ", speech in silence" if row.quiet_verdict == FAILS else ""
+    return f"{points(row.change)} at {factor.at}{heard}"
+
+
 def factor_table(study: Study, rows: Sequence[Row]) -> str:
     """What came of every corruption for every model."""
     factors = factors_of(study, rows)
@@ -145,8 +156,7 @@ def factor_table(study: Study, rows: Sequence[Row]) -> str:
     def cell(each: Factor | None) -> str:
         if each is None:
             return NO_VALUE
-        at = each.worst.condition.removeprefix(f"{each.factor}=")
-        return f"{each.verdict or 'no margin'} ({points(each.worst.change)} at {at})"
+        return f"{each.verdict or 'no margin'} ({finding(each)})"
 
     lines = [
         [factor, *(cell(by_place.get((factor, model))) for model in study.columns)]
@@ -172,7 +182,7 @@ def _cell(row: Row | None) -> str:
         return NO_VALUE
     if row.condition == CLEAN:
         return percent(row.errors.der)
-    return f"{points(row.change)} {SIGNS[worst_verdict([row.verdict, row.quiet_verdict])]}".strip()
+    return f"{points(row.change)} {SIGNS[row.outcome]}".strip()
 
 
 def grid_table(cells: Sequence[Cell]) -> str:

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from diarnorm.evaluation.scores import Components, bootstrap_difference
-from diarnorm.robustness.summary import Change, Row, cells_of, factors_of, pooled_ders, rows_of, worst_verdict
+from diarnorm.robustness.factors import factors_of
+from diarnorm.robustness.summary import Change, Row, cells_of, pooled_ders, rows_of, worst_verdict
+from diarnorm.robustness.tables import finding
 from tests.robustness.madeup import NAMES, made_up
 
 
@@ -134,6 +136,26 @@ def test_factors_take_the_worst_over_severities() -> None:
     assert factors["b", "silence.middle"].verdict == "fails"  # the DER holds, but there was speech in it
     assert len(factors) == 4 * 4
     assert worst_verdict([None]) is None
+
+
+def test_a_factor_shows_the_row_that_its_verdict_is_from() -> None:
+    study = made_up(
+        {
+            ("a", "loudness.swing=6"): {
+                "errors": lambda number: Components(0.5, 0.3, 8.0 if number == 0 else 0.2, 10.0)
+            },
+            ("a", "loudness.swing=20 noise.pink=10"): {"errors": Components(0.5, 0.3, 0.7, 10.0)},
+            ("a", "loudness.swing=20"): {"errors": Components(0.5, 0.3, 0.6, 10.0)},
+        },
+        corruptions=("loudness.swing=6", "loudness.swing=20", "loudness.swing=20 noise.pink=10"),
+    )
+    rows = rows_of(study)
+    found = {each.factor: each for each in factors_of(study, rows) if each.model == "a"}
+    assert row(rows, "a", "loudness.swing=6").verdict == "undecided"
+    assert row(rows, "a", "loudness.swing=6").change.points == pytest.approx(9.75)
+    swing, both = found["loudness.swing"], found["loudness.swing noise.pink"]
+    assert (swing.verdict, swing.at, finding(swing)) == ("fails", "20", "+4.0 at 20")  # not +9.8 at 6
+    assert (both.verdict, both.at) == ("fails", "20, 10")
 
 
 def test_one_recording_tells_nothing() -> None:
