@@ -1,5 +1,6 @@
 """`diarnorm curves`: training runs side by side, as a table and a picture."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,10 +8,11 @@ from diarnorm.checks import check_one_group
 from diarnorm.commands.arguments import Parser, checked
 
 EPILOG = """\
-RUN is a folder of `diarnorm train`, finished or not. Runs of one family, such as the seeds of one
-setting, share a colour.
+RUN is a folder of `diarnorm train`, finished or not; files, such as Hydra leaves beside the runs of
+a sweep, are passed over. Runs of one family, such as the seeds of one setting, share a colour.
 
-  diarnorm curves runs/norm_study/* --family-by '^norm=([a-z]+),' --output curves.png"""
+  diarnorm curves runs/base/*
+  diarnorm curves runs/base/norm=*,train.seed=* --family-by '^norm=([a-z]+),' --output curves.png"""
 
 
 def make_parser() -> Parser:
@@ -32,12 +34,27 @@ def _check_family(pattern: str) -> None:
     check_one_group("--family-by", pattern, "^norm=([a-z]+),")
 
 
+def _folders(given: Sequence[str]) -> list[Path]:
+    """What was given but for files, each of which is said to be passed over.
+
+    Raises:
+        ValueError: nothing but files.
+    """
+    paths = [Path(run) for run in given]
+    files = [path for path in paths if path.is_file()]
+    if len(files) == len(paths):
+        raise ValueError(f"{files[0]} is a file: give folders of training runs")
+    for path in files:
+        print(f"diarnorm curves: {path} is a file, no run, and is passed over", file=sys.stderr)
+    return [path for path in paths if path not in files]
+
+
 def main(argv: Sequence[str]) -> int:
     """Run `diarnorm curves` with these arguments; the exit code."""
     options = make_parser().parse_args(argv)
     from diarnorm.training.curves import draw, read_curve, table
 
-    curves = [read_curve(Path(run), options.family_by) for run in options.runs]
+    curves = [read_curve(folder, options.family_by) for folder in _folders(options.runs)]
     if options.output:
         draw(curves, Path(options.output))
     print(table(curves))

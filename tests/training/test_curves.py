@@ -71,12 +71,23 @@ def test_the_command_prints_a_table_and_draws(tmp_path: Path, capsys: pytest.Cap
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_files_beside_the_runs_of_a_sweep_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = make_run(tmp_path / "norm=rms", [2.0, 1.5, 1.0]), tmp_path / "multirun.yaml"
+    file.write_text("hydra: {}\n", "utf-8")
+    capsys.readouterr()  # what the log of the run said
+    assert main(["curves", *sorted(str(path) for path in tmp_path.iterdir())]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[1] for line in out.splitlines()[2:]] == [run.name]
+    assert err == f"diarnorm curves: {file} is a file, no run, and is passed over\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "the following arguments are required: RUN"),
         (["nosuch"], "nosuch holds no log.csv: give folders of training runs"),
         (["empty"], "holds no step of a training run"),
+        (["empty/log.csv"], "empty/log.csv is a file: give folders of training runs"),
         (["empty", "--family-by", "a"], "--family-by=a has 0 groups: give an expression with one group"),
         (["empty", "--family-by", "(a"], "--family-by=(a is no regular expression"),
     ],
