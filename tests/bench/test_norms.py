@@ -39,7 +39,7 @@ def row(name: str = "eager", dim: int = 256, rows: int = 1, time_us: float = 5.0
 def test_command_writes_table_csv_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     target, picture = tmp_path / "norm.csv", tmp_path / "norm.png"
-    words = ["--dims", "32", "--rows", "1", "8", "--rounds", "1", "--no-compile", "--csv", str(target)]
+    words = ["--dims", "64", "--rows", "1", "8", "--rounds", "1", "--no-compile", "--csv", str(target)]
     assert main(["bench", "norm", *words, "--png", str(picture)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
