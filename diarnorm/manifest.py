@@ -21,40 +21,52 @@ class Entry(NamedTuple):
     same_as: str = ""
 
 
-def read_entries(source: Path, split: str | None = None) -> list[Entry]:
+def read_entries(source: Path, split: str | None = None, *, flat: bool = False) -> list[Entry]:
     """Rows of a manifest, or one per audio file of a folder-per-speaker tree, in a fixed order.
 
-    A tree may have a folder per split above those of the speakers.
+    A tree may have a folder per split above those of the speakers. Files beside those folders are refused, or, with
+    `flat`, each a speaker of its own.
+
+    Raises:
+        ValueError: there is nothing to read, a file lies in no speaker's folder, a manifest lacks a column or a value.
     """
     if not source.exists():
         raise ValueError(f"{source} does not exist; give a folder with one folder per speaker, or a .tsv manifest")
     if split is not None and (source / split).is_dir():
         source = source / split
-    entries = _read_tree(source) if source.is_dir() else _read_manifest(source, split)
+    entries = _read_tree(source, flat) if source.is_dir() else _read_manifest(source, split)
     if not entries:
-        what = "no audio files" if source.is_dir() else f"no rows of split {split!r}"
+        rows = "no rows" if split is None else f"no rows of split {split!r}"
+        what = "no audio files" if source.is_dir() else rows
         raise ValueError(f"{source} has {what}; give a folder with one folder per speaker, or a .tsv manifest")
     return entries
 
 
-def _read_tree(root: Path) -> list[Entry]:
+def _read_tree(root: Path, flat: bool) -> list[Entry]:
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
+    stray = [path for path in paths if path.parent == root]
+    if stray and not flat:
+        raise ValueError(
+            f"{len(stray)} file(s) lie in no speaker's folder, the first is {stray[0]}: "
+            f"move each to {root / 'SPEAKER'}, or give a .tsv manifest"
+        )
     return [Entry(path, path.relative_to(root).parts[0], root.name, "") for path in paths]
 
 
 def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
+    entries = []
     with manifest.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    missing = {"path", "speaker"} - set(rows[0] if rows else ())
-    if missing:
-        raise ValueError(
-            f"{manifest} lacks the column(s) {sorted(missing)}; its first line must name them, tab-separated"
-        )
-    return [
-        Entry(manifest.parent / row["path"], row["speaker"], *(row.get(key) or "" for key in OPTIONAL_COLUMNS))
-        for row in rows
-        if split is None or row.get("split") == split
-    ]
+        rows = csv.DictReader(file, delimiter="\t")
+        missing = sorted({"path", "speaker"} - set(rows.fieldnames or ()))
+        if missing:
+            raise ValueError(f"{manifest} lacks the column(s) {missing}; its first line must name them, tab-separated")
+        for row in rows:
+            if empty := [column for column in ("path", "speaker") if not row[column]]:
+                raise ValueError(f"{manifest}:{rows.line_num}: no {empty[0]} given; write one, or remove the row")
+            if split is None or row.get("split") == split:
+                others = (row.get(column) or "" for column in OPTIONAL_COLUMNS)
+                entries.append(Entry(manifest.parent / row["path"], row["speaker"], *others))
+    return entries
 
 
 def same_person(entries: list[Entry]) -> tuple[tuple[str, str], ...]:
