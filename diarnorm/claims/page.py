@@ -7,7 +7,7 @@ from diarnorm.claims.evidence import Table
 from diarnorm.claims.pictures import svg
 from diarnorm.claims.records import Record
 from diarnorm.claims.registry import CONDITIONAL, CONFIRMED, FAILS, HOLDS, NOT_MEASURED, REFUTED, Judgement
-from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on
+from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on, tally
 from diarnorm.evaluation.figures import has_matplotlib
 
 CLASSES = {
@@ -34,13 +34,21 @@ a { color: inherit; } p { margin: .5rem 0; } .soft { color: var(--soft); font-si
 nav ol { list-style: none; padding: 0; margin: 1rem 0; }
 nav li { display: flex; gap: .75rem; justify-content: space-between; padding: .4rem 0;
   border-top: 1px solid var(--rule); }
-nav a { text-decoration: none; }
+nav a { text-decoration-color: var(--rule); text-underline-offset: .2em; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: .6rem; padding: 1rem; margin: 1rem 0; }
 .wide { overflow-x: auto; margin: .5rem 0; } table { border-collapse: collapse; font-size: .875rem; min-width: 100%; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
-th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
-td { font-variant-numeric: tabular-nums; } summary { cursor: pointer; padding: .3rem 0; }
-svg { width: 100%; height: auto; display: block; margin: .5rem 0; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--rule); }
+th { color: var(--soft); font-weight: 600; } td { font-variant-numeric: tabular-nums; }
+tr > :last-child { padding-right: 0; } summary { cursor: pointer; padding: .3rem 0; }
+.criteria td:nth-child(2) { white-space: nowrap; }
+figure { margin: .75rem 0; } svg { width: 100%; max-width: 34rem; height: auto; display: block; }
+@media (max-width: 34rem) { section { padding: .75rem; }
+  .criteria, .criteria tbody { display: block; }
+  .criteria tr { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 5fr) auto; column-gap: .75rem;
+    padding: .3rem 0; border-bottom: 1px solid var(--rule); }
+  .criteria th, .criteria td { border: 0; padding: .1rem 0; } .criteria tr > :first-child { grid-column: 1 / -1; }
+  .criteria td:nth-child(2) { white-space: normal; } }
 """
 
 
@@ -56,7 +64,8 @@ def make_page(judgements: Sequence[Judgement], records: Mapping[str, Record]) ->
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Claims about norms</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Claims about norms</h1>\n"
-        f"<p>{_text(INTRODUCTION)}</p>\n<nav><ol>\n{listed}\n</ol></nav>\n{sections}\n</body>\n</html>\n"
+        f"<p>{_text(INTRODUCTION)}</p>\n<p><strong>{tally(judgements)}</strong></p>\n"
+        f"<nav aria-label=claims><ol>\n{listed}\n</ol></nav>\n{sections}\n</body>\n</html>\n"
     )
 
 
@@ -70,7 +79,7 @@ def _section(judgement: Judgement, records: Mapping[str, Record]) -> str:
     if judgement.verdict == NOT_MEASURED:
         parts.append(f"<p>Not measured yet: <code>diarnorm claims {claim.number}</code>, see the recipes.</p>")
     else:
-        parts += [f"<p>{_text(headline(judgement))}</p>", _table(criteria_table(judgement))]
+        parts += [f"<p>{_text(headline(judgement))}</p>", _table(criteria_table(judgement), "criteria")]
     for experiment in claim.experiments:
         if experiment.name in records:
             parts.append(_experiment(records[experiment.name]))
@@ -79,7 +88,7 @@ def _section(judgement: Judgement, records: Mapping[str, Record]) -> str:
 
 def _experiment(record: Record) -> str:
     evidence = record.evidence
-    pictures = [f"<figure style='margin:0'>{svg(plot)}</figure>" for plot in evidence.plots] if has_matplotlib() else []
+    pictures = [f"<figure>{svg(plot)}</figure>" for plot in evidence.plots] if has_matplotlib() else []
     tables = [_table(table) for table in evidence.tables]
     return "\n".join(
         [
@@ -93,10 +102,11 @@ def _experiment(record: Record) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, kind: str = "figures") -> str:
     head = "".join(f"<th scope=col>{escape(column)}</th>" for column in table.columns)
     rows = "\n".join(f"<tr>{''.join(_cell(cell) for cell in row)}</tr>" for row in table.rows)
-    return f"<div class=wide><table><caption>{escape(table.title)}</caption><tr>{head}</tr>\n{rows}</table></div>"
+    body = f"<tbody><tr>{head}</tr>\n{rows}</tbody>"
+    return f"<div class=wide><table class={kind}><caption>{escape(table.title)}</caption>{body}</table></div>"
 
 
 def _cell(text: str) -> str:

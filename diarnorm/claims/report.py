@@ -10,7 +10,7 @@ from diarnorm.claims.page import make_page
 from diarnorm.claims.pictures import png
 from diarnorm.claims.records import Record
 from diarnorm.claims.registry import CLAIMS, NOT_MEASURED, Judgement, judge
-from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on
+from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on, tally
 from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.files import replacing
 from diarnorm.modelfile import as_json
@@ -48,7 +48,7 @@ def markdown(judgements: Sequence[Judgement], records: Mapping[str, Record]) -> 
         ("#", "claim", "verdict", "first figure (95 % interval)"),
         tuple((str(j.claim.number), j.claim.sentence, f"**{j.verdict}**", headline(j)) for j in judgements),
     )
-    parts = ["# Claims about norms", INTRODUCTION, _table(summary)]
+    parts = ["# Claims about norms", INTRODUCTION, f"**{tally(judgements)}**", _table(summary)]
     for judgement in judgements:
         parts += _section(judgement, records)
     return "\n\n".join(parts) + "\n"

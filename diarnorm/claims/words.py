@@ -1,8 +1,12 @@
 """What a report says in words, whatever it is written in."""
 
+from collections.abc import Iterable
+
 from diarnorm.claims.evidence import Measure, Table, spoken
 from diarnorm.claims.records import Record
-from diarnorm.claims.registry import Criterion, Judgement
+from diarnorm.claims.registry import CONDITIONAL, CONFIRMED, NOT_MEASURED, REFUTED, Criterion, Judgement
+
+VERDICTS = (CONFIRMED, CONDITIONAL, REFUTED, NOT_MEASURED)
 
 INTRODUCTION = (
     "What is said about normalisation layers, each put to the test by an experiment; `diarnorm claims N` runs it "
@@ -20,12 +24,21 @@ def headline(judgement: Judgement) -> str:
     "as one kernel: time over LayerNorm's: 3 (2.5 to 3.5)"
     """
     found = judgement.headline
-    return "" if found is None else f"{found[0].says}: {figure(*found)}"
+    if found is None:
+        return ""
+    says = found[0].says
+    return f"{says.removesuffix(': by')} by {figure(*found)}" if says.endswith(": by") else f"{says}: {figure(*found)}"
 
 
 def figure(criterion: Criterion, measure: Measure) -> str:
     """A measure in words: `3 (2.5 to 3.5) %`."""
     return f"{spoken(measure)}{f' {criterion.unit}' if criterion.unit else ''}"
+
+
+def tally(judgements: Iterable[Judgement]) -> str:
+    """How many claims there are of each verdict: `2 confirmed, 1 refuted`."""
+    verdicts = [each.verdict for each in judgements]
+    return ", ".join(f"{verdicts.count(word)} {word}" for word in VERDICTS if word in verdicts)
 
 
 def criteria_table(judgement: Judgement) -> Table:
@@ -34,7 +47,7 @@ def criteria_table(judgement: Judgement) -> Table:
         (criterion.says, criterion.bounds, "-" if measure is None else figure(criterion, measure), state)
         for criterion, measure, state in judgement.findings
     ]
-    return Table("Criteria", ("criterion", "has to be", "measured (95 % interval)", ""), tuple(rows))
+    return Table("Criteria", ("criterion", "has to be", "measured (95 % interval)", "verdict"), tuple(rows))
 
 
 def made_on(record: Record) -> str:

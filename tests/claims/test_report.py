@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -25,8 +26,9 @@ from diarnorm.claims.evidence import (
 )
 from diarnorm.claims.pictures import svg
 from diarnorm.claims.records import Record, load_all, save
-from diarnorm.claims.registry import OPEN, Criterion
+from diarnorm.claims.registry import OPEN, Criterion, judge
 from diarnorm.claims.report import judge_all, write_report
+from diarnorm.claims.words import headline
 
 PLOT = Plot("A & B", "x", "y", (Series("one", (1.0, 2.0), (1.0, 4.0), (0.5, 3.0), (1.5, 5.0)), Series("none", (), ())))
 EVIDENCE = Evidence(
@@ -54,6 +56,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.asked: list[str] = []
         self.ids: list[str] = []
+        self.sections: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -62,6 +65,8 @@ class Page(HTMLParser):
         values = dict(attrs)
         self.asked += [value for key, value in values.items() if key in ("src", "href") and value is not None]
         if tag == "section":
+            self.sections.append(str(values["id"]))
+        if values.get("id") is not None:
             self.ids.append(str(values["id"]))
 
     def handle_endtag(self, tag: str) -> None:
@@ -94,7 +99,9 @@ def test_the_page_is_whole_and_asks_for_nothing(folder: Path) -> None:
     page = Page(text)
     assert page.open == []
     assert all(link.startswith("#") for link in page.asked), page.asked
-    assert page.ids == [f"claim-{number}" for number in range(1, 15)]
+    assert page.sections == [f"claim-{number}" for number in range(1, 15)]
+    assert len(page.ids) == len(set(page.ids)) > 14
+    assert text.index("<strong>1 refuted, 13 not measured</strong>") < text.index("<nav")
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     assert 'name="viewport"' in text
@@ -125,6 +132,36 @@ def test_markdown_and_json_say_the_same(folder: Path) -> None:
     assert [n for n, verdict in verdicts.items() if verdict != "not measured"] == [10]
     (plot,) = re.findall(r"!\[A & B\]\((.*)\)", text)
     assert (folder / plot).read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_a_page_have_ids_of_their_own_and_its_colours() -> None:
+    one, two = svg(PLOT), svg(replace(PLOT, title="Another"))
+    ids = [re.findall(r'\bid="([^"]+)"', each) for each in (one, two)]
+    assert all(ids)
+    assert not set(ids[0]) & set(ids[1])
+    assert svg(PLOT) == one
+    assert "var(--ink)" in one
+    assert not re.search("#010203|#040506|<metadata|<!--", one)
+
+
+def test_ticks_stand_where_points_are_numbered_or_named() -> None:
+    def ticks(plot: Plot) -> list[str]:
+        (group,) = re.findall(r"(?s)<g[^>]*>\s*<text[^>]*>.*", svg(plot))[:1]
+        return re.findall(r"<text[^>]*>([^<]*)</text>", group)
+
+    names = Plot("t", "x", "y", (Series("rms", (0.0,), (1.0,)), Series("batch", (1.0,), (2.0,))))
+    assert ticks(names)[:2] == ["rms", "batch"]
+    numbered = Plot("t", "x", "y", (Series("a", (0.0, 1.0, 2.0), (1.0, 2.0, 3.0)),))
+    assert ticks(numbered)[:4] == ["0", "1", "2", "x"]
+
+
+def test_what_is_changed_by_reads_as_a_sentence() -> None:
+    (judgement,) = (each for each in judge_all({}) if each.claim.number == 5)
+    criterion = judgement.findings[0][0]
+    assert criterion.says.endswith(": by")
+    measure = Measure(criterion.measure, 3.0, 2.0, 4.0)
+    line = headline(judge(judgement.claim, {criterion.measure: measure}))
+    assert line.endswith("log-mel by 3 (2 to 4) %")
 
 
 def test_claims_of_two_experiments_are_judged_by_both() -> None:
