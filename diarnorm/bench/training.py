@@ -13,6 +13,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from diarnorm.commands.arguments import Parser, at_least, checked
+from diarnorm.modelfile import as_json
+from diarnorm.resources import cache_dir
+from diarnorm.simulation.synthetic import SYNTHETIC, speech_source
 
 if TYPE_CHECKING:
     import torch
@@ -22,14 +25,13 @@ if TYPE_CHECKING:
 
 NORMS = ("rms", "layer", "batch", "none")
 BASELINE = "layer"
-SYNTHETIC = "synthetic"
 WARM_UP = 2
 """Batches and steps that are not timed."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of audio per second, with the 95 % interval of the median over batches."""
+    """Seconds of audio per second, with the 95 % interval of the median over batches, infinite below six of them."""
 
     what: str
     audio_s_per_s: float
@@ -62,11 +64,13 @@ def main(argv: Sequence[str]) -> int:
 
     torch.set_num_threads(options.threads)
     device = find_device(options.device)
-    batches = _batches(options.speech, options.split, options.cache_dir, options.batch, options.seconds, device)
+    cache = cache_dir() if options.cache_dir is None else Path(options.cache_dir)
+    batches = _batches(options.speech, options.split, cache, options.batch, options.seconds, device)
     rates = measure_simulator(batches, options.batches)
     steps = measure_steps(batches, list(dict.fromkeys(options.norms)), options.steps) if options.steps else []
     if options.json:
-        print(json.dumps({"simulator": [asdict(rate) for rate in rates], "training": [asdict(step) for step in steps]}))
+        figures = {"simulator": [asdict(rate) for rate in rates], "training": [asdict(step) for step in steps]}
+        print(json.dumps(as_json(figures)))
     else:
         print(table(rates, steps, options.threads, device))
     return 0
@@ -103,18 +107,13 @@ def _check_length(value: float) -> None:
 
 
 def _batches(
-    source: str, split: str | None, cache_dir: str | None, size: int, crop_s: float, device: "torch.device"
+    source: str, split: str | None, cache: Path, size: int, crop_s: float, device: "torch.device"
 ) -> "SimulatedBatches":
     from diarnorm.simulation.speech import load_speech
-    from diarnorm.simulation.synthetic import make_corpus
     from diarnorm.training.batches import CurriculumStage, SimulatedBatches
-    from diarnorm.training.rundata import default_cache_dir
 
-    cache = default_cache_dir() if cache_dir is None else Path(cache_dir)
-    if source == SYNTHETIC:
-        speech = load_speech(make_corpus(cache / SYNTHETIC), split=split or "train", cache_dir=cache)
-    else:
-        speech = load_speech(source, split=split, cache_dir=cache)
+    split = split or ("train" if source == SYNTHETIC else None)
+    speech = load_speech(speech_source(source, cache), split=split, cache_dir=cache)
     stages = (CurriculumStage(batch_size=size, crop_s=crop_s),)
     return SimulatedBatches(speech, seed=0, num_steps=10**6, stages=stages, device=device)
 
@@ -144,18 +143,16 @@ def measure_simulator(batches: "SimulatedBatches", num_batches: int) -> list[Rat
 
 
 def _rate(what: str, rates: Sequence[float]) -> Rate:
-    from diarnorm.bench.stopwatch import median_interval
+    from diarnorm.bench.stopwatch import interval_of
 
-    ordered = sorted(rates)
-    low, high = median_interval(len(ordered))
-    return Rate(what, median(ordered), ordered[low], ordered[high])
+    return Rate(what, median(rates), *interval_of(rates))
 
 
 def measure_steps(batches: "SimulatedBatches", norms: Sequence[str], num_steps: int) -> list[StepTime]:
     """Training steps (losses, gradients, optimiser) of a model with each norm, in turns on the same batch."""
     import torch
 
-    from diarnorm.bench.stopwatch import median_interval, sample
+    from diarnorm.bench.stopwatch import interval_of, sample
     from diarnorm.timebase import frames_to_seconds
 
     device = torch.device(batches.device)
@@ -170,12 +167,11 @@ def measure_steps(batches: "SimulatedBatches", norms: Sequence[str], num_steps: 
                 times[norm].append(elapsed_s)
     baseline = times[BASELINE if BASELINE in norms else norms[0]]
     audio_s = item["activity"].shape[0] * frames_to_seconds(item["activity"].shape[1])
-    low, high = median_interval(num_steps)
     out = []
     for norm in norms:
         step_s = median(times[norm])
-        ratios = sorted(own / other for own, other in zip(times[norm], baseline, strict=True))
-        figures = (1000 * step_s, 1 / step_s, audio_s / step_s, median(ratios), ratios[low], ratios[high])
+        ratios = [own / other for own, other in zip(times[norm], baseline, strict=True)]
+        figures = (1000 * step_s, 1 / step_s, audio_s / step_s, median(ratios), *interval_of(ratios))
         out.append(StepTime(norm, *figures))
     return out
 
@@ -206,9 +202,11 @@ def _training_call(norm: str, item: dict[str, "torch.Tensor"], num_classes: int,
 
 def table(rates: Sequence[Rate], steps: Sequence[StepTime], threads: int, device: "torch.device") -> str:
     """The figures as text."""
+    from diarnorm.bench.stopwatch import spoken_interval
+
     where = f"{threads} thread(s)" if device.type == "cpu" else str(device)
     lines = [f"seconds of audio per second on {where}, median over batches with its 95 % interval:"]
-    lines += [f"  {r.what:24} {r.audio_s_per_s:9.0f}   {r.low:.0f}..{r.high:.0f}" for r in rates]
+    lines += [f"  {r.what:24} {r.audio_s_per_s:9.0f}   {spoken_interval(r.low, r.high, digits=0)}" for r in rates]
     if steps:
         baseline = BASELINE if any(step.norm == BASELINE for step in steps) else steps[0].norm
         lines += [
@@ -216,7 +214,7 @@ def table(rates: Sequence[Rate], steps: Sequence[StepTime], threads: int, device
             f"  {'norm':6} {'ms':>9} {'steps/s':>9} {'audio s/s':>10} {'ratio':>7} {'interval':>15}",
         ]
         for s in steps:
-            interval = f"{s.low:.3f}..{s.high:.3f}"
+            interval = spoken_interval(s.low, s.high)
             figures = f"{s.step_ms:9.1f} {s.steps_per_s:9.2f} {s.audio_s_per_s:10.0f} {s.ratio:7.3f} {interval:>15}"
             lines.append(f"  {s.norm:6} {figures}")
     return "\n".join(lines)

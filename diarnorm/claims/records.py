@@ -14,7 +14,7 @@ from diarnorm.claims.evidence import Evidence
 from diarnorm.files import replacing
 from diarnorm.kernels import native
 from diarnorm.modelfile import as_json
-from diarnorm.training.trainer import commit
+from diarnorm.resources import commit
 
 FOLDER = "evidence"
 

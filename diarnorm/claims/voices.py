@@ -1,19 +1,16 @@
 """Speech that every experiment can have: a sample recording, at 16 kHz, with its reference."""
 
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import soundfile
 from jaxtyping import Float32
 
-from diarnorm.commands.train import SYNTHETIC
-from diarnorm.resources import samples_dir
+from diarnorm.resources import cache_dir, samples_dir
 from diarnorm.rttm import read_rttm
 from diarnorm.simulation.speech import Speech, load_speech
-from diarnorm.simulation.synthetic import make_corpus
-from diarnorm.training.rundata import default_cache_dir
+from diarnorm.simulation.synthetic import speech_source
 from diarnorm.turns import Turn
 
 RECORDING = "meeting"
@@ -36,6 +33,4 @@ def sample_speech() -> SpeechSample:
 def find_speech(source: str) -> Speech:
     """Voices of held-out speakers: of a manifest or a tree of speakers, its part `dev` where it has one, or
     `synthetic`."""
-    cache_dir = default_cache_dir()
-    path = make_corpus(cache_dir / "synthetic") if source == SYNTHETIC else Path(source).expanduser()
-    return load_speech(path, split="dev", cache_dir=cache_dir)
+    return load_speech(speech_source(source, cache_dir()), split="dev", cache_dir=cache_dir())

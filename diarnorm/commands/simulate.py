@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from diarnorm.commands.arguments import Parser, at_least, checked, seconds
 from diarnorm.commands.sinks import open_folder
+from diarnorm.resources import cache_dir
+from diarnorm.simulation.synthetic import SYNTHETIC, speech_source
 
 if TYPE_CHECKING:
     from diarnorm.simulation.conversation import Plan
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from diarnorm.simulation.speech import Speech
     from diarnorm.simulation.talkstats import Talk
 
-SYNTHETIC = "synthetic"
-"""SPEECH that stands for voices made on the spot."""
 LONGEST_S = 36 * 3600
 """A wav file holds no more than 37 hours at 16 kHz."""
 EPILOG = """\
@@ -137,15 +137,11 @@ def _make(options: Namespace, names: Sequence[str], folder: Path | None, device:
     """Plan, render and write one conversation after the other; each counted."""
     from diarnorm.simulation.planner import plan_conversation
     from diarnorm.simulation.speech import CLIPS, load_speech
-    from diarnorm.simulation.synthetic import make_corpus
-    from diarnorm.training.rundata import default_cache_dir
 
     config = simulator_config(options)
-    cache = Path(options.cache_dir) if options.cache_dir else default_cache_dir()
-    source, split = options.speech, options.split
-    if source == SYNTHETIC:
-        source, split = make_corpus(cache / SYNTHETIC), split or "train"
-    speech = load_speech(source, split=split, cache_dir=cache)
+    cache = Path(options.cache_dir) if options.cache_dir else cache_dir()
+    split = options.split or ("train" if options.speech == SYNTHETIC else None)
+    speech = load_speech(speech_source(options.speech, cache), split=split, cache_dir=cache)
     clips = load_speech(options.noise, config=CLIPS, cache_dir=cache) if options.noise else None
     for number, name in enumerate(names):
         plan = plan_conversation(speech, config, [options.seed, number], duration_s=options.duration, clips=clips)

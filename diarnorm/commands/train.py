@@ -13,10 +13,8 @@ from typing import Any
 
 from diarnorm.commands.recipefile import EXCLUDED, excluding, find_recipe, swept_keys
 from diarnorm.hydrajob import HydraCommand
-from diarnorm.resources import configs_dir, model_names, model_path
+from diarnorm.resources import cache_dir, configs_dir, model_names, model_path
 
-SYNTHETIC = "synthetic"
-"""Value of `data.speech` that stands for voices made on the spot."""
 PATH_KEYS = ("data.speech", "data.clips", "data.teacher", "data.cache_dir", "data.store", "train.init_from")
 RECIPE = "recipe"
 """Name of the file that makes a folder a recipe of a training."""
@@ -98,13 +96,12 @@ def train(config: Any) -> dict[str, float]:
 
 def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths mean the folder in which the command was typed; missing synthetic voices are made."""
-    from diarnorm.simulation.synthetic import make_corpus
+    from diarnorm.simulation.synthetic import SYNTHETIC, speech_source
     from diarnorm.training.distributed import first_of_machine
-    from diarnorm.training.rundata import default_cache_dir
 
     if values["data"]["speech"] == SYNTHETIC:
         with first_of_machine():
-            values["data"]["speech"] = str(make_corpus(default_cache_dir() / "synthetic"))
+            values["data"]["speech"] = str(speech_source(SYNTHETIC, cache_dir()))
     for part, _, key in (name.partition(".") for name in PATH_KEYS):
         path = values[part][key]
         if path and not (key == "init_from" and path in model_names()):

@@ -11,21 +11,26 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
 import soxr
 from jaxtyping import Bool, Float32, Int16, Int64
 
+from diarnorm.files import replacing
 from diarnorm.manifest import Entry, read_entries, same_person
 from diarnorm.simulation.activity import ActivityConfig, PieceConfig, cut_pieces, speech_activity
 from diarnorm.simulation.warps import Warp, warp_voice
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
 
-CACHE_VERSION = 2
+CACHE_VERSION = 3
+AHEAD = 8
+"""Files per thread that are decoded before the first of them is written."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ def load_speech(
     Raises:
         ValueError: nothing to load, a column is missing, or a file cannot be decoded.
     """
-    entries = read_entries(Path(source), split)
+    entries = read_entries(Path(source), split, flat=config == CLIPS)  # whose a noise is makes no difference
     cache = Path(cache_dir) / cache_key(entries, config)
     if not (cache / "index.npz").exists():
         _fill_cache(entries, config, cache)
@@ -162,17 +167,28 @@ def load_speech(
 def cache_key(entries: list[Entry], config: SpeechConfig) -> str:
     """Name of the folder in which decoded samples are kept; warps are part of it only where there are any.
 
+    It stays where a corpus is moved as a whole with the times of its files, and changes with any file that is written
+    anew.
+
     Raises:
         ValueError: a file does not exist.
     """
     missing = [str(entry.path) for entry in entries if not entry.path.exists()]
     if missing:
         raise ValueError(f"{len(missing)} file(s) of the manifest do not exist, the first is {missing[0]}")
-    rows = [(entry.path.name, entry.speaker, entry.source, entry.path.stat().st_size) for entry in entries]
+    root = os.path.commonpath([entry.path.parent.absolute() for entry in entries])
+    rows = [_facts(entry, root) for entry in entries]
     voices = [asdict(warp) for warp in config.warps]
     what = [CACHE_VERSION, config.speed_factors, asdict(config.activity), rows, *([voices] if voices else [])]
     text = json.dumps(what)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _facts(entry: Entry, root: str) -> tuple[str | int, ...]:
+    """What decoded samples and their labels depend on, of one entry."""
+    facts = entry.path.stat()
+    place = Path(os.path.relpath(entry.path, root)).as_posix()
+    return (place, entry.speaker, entry.source, facts.st_size, facts.st_mtime_ns)
 
 
 def decode(path: Path) -> Float32[np.ndarray, " samples"]:
@@ -189,15 +205,34 @@ def decode(path: Path) -> Float32[np.ndarray, " samples"]:
     return mono if rate == SAMPLE_RATE else soxr.resample(mono, rate, SAMPLE_RATE)
 
 
-def _prepare(path: Path, config: SpeechConfig) -> tuple[list[np.ndarray], np.ndarray, float]:
-    """Copies at every speed and warp (int16), activity per hop, and level of the speech of one file."""
-    samples = decode(path)
+class Prepared(NamedTuple):
+    """One file: copies at every speed and warp, where there is speech at speed 1, and the level of that."""
+
+    copies: list[Int16[np.ndarray, " samples"]]
+    activity: Bool[np.ndarray, " hops"]
+    level: float
+
+
+def prepare_all(entries: Sequence[Entry], config: SpeechConfig) -> Iterator[Prepared]:
+    """Every file in order, decoded by all cores, a limited number ahead of the one that is taken.
+
+    Raises:
+        ValueError: one cannot be decoded.
+    """
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(entries), AHEAD * workers):
+            yield from pool.map(lambda entry: _prepare(entry, config), entries[start : start + AHEAD * workers])
+
+
+def _prepare(entry: Entry, config: SpeechConfig) -> Prepared:
+    samples = decode(entry.path)
     activity = speech_activity(samples, config.activity)
     hops = samples[: len(activity) * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)[activity]
     level = float(np.sqrt(np.mean(np.square(hops)))) if hops.size else 0.0
     copies = [samples if p == q else soxr.resample(samples, p, q) for p, q in config.speed_factors]
     copies += [warp_voice(samples, warp) for warp in config.warps]
-    return [np.clip(np.rint(x * 32768), -32768, 32767).astype(np.int16) for x in copies], activity, level
+    return Prepared([np.clip(np.rint(x * 32768), -32768, 32767).astype(np.int16) for x in copies], activity, level)
 
 
 def _fill_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> None:
@@ -205,20 +240,16 @@ def _fill_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> None
     num_copies = len(config.speed_factors) + len(config.warps)
     lengths = np.zeros((num_copies, len(entries)), dtype=np.int64)
     activities, levels = [], np.zeros(len(entries), dtype=np.float32)
-    partial = cache / f"samples.{os.getpid()}.tmp"
-    with partial.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
-        prepared = pool.map(lambda entry: _prepare(entry.path, config), entries)
-        for index, (copies, activity, level) in enumerate(prepared):
+    with replacing(cache / "samples.i16") as partial, partial.open("wb") as file:
+        for index, (copies, activity, level) in enumerate(prepare_all(entries, config)):
             for factor, copy in enumerate(copies):
                 copy.tofile(file)
                 lengths[factor, index] = len(copy)
             activities.append(activity)
             levels[index] = level
-    partial.replace(cache / "samples.i16")
     hops = np.array([len(activity) for activity in activities])
-    index_file = cache / f"index.{os.getpid()}.npz"
-    np.savez(index_file, length=lengths, level=levels, hops=hops, activity=np.concatenate(activities))
-    index_file.replace(cache / "index.npz")
+    with replacing(cache / "index.npz") as partial, partial.open("wb") as file:
+        np.savez(file, length=lengths, level=levels, hops=hops, activity=np.concatenate(activities))
 
 
 def _open_cache(entries: list[Entry], config: SpeechConfig, cache: Path) -> Speech:

@@ -10,6 +10,9 @@ from jaxtyping import Bool, Float32
 
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
 
+SYNTHETIC = "synthetic"
+"""The word that stands for these voices where a corpus could be named."""
+
 
 def voice(
     pitch_hz: float, duration_s: float, seed: int, *, noise: float = 1e-3
@@ -46,6 +49,11 @@ def write_tree(
             samples, _ = voice(90 + 25 * speaker, duration_s, 100 * speaker + number, noise=noise)
             soundfile.write(folder / f"s{speaker}" / f"{number}.wav", samples, SAMPLE_RATE, subtype="PCM_16")
     return folder
+
+
+def speech_source(given: str | os.PathLike, cache: Path) -> Path:
+    """The corpus that is named, or, for the word `synthetic`, voices in `cache`, made where they are not there yet."""
+    return make_corpus(cache / SYNTHETIC) if given == SYNTHETIC else Path(given).expanduser()
 
 
 def make_corpus(folder: Path) -> Path:

@@ -51,6 +51,26 @@ def stage_of(stages: Sequence[CurriculumStage], step: int) -> CurriculumStage:
     return [stage for stage in stages if stage.from_step <= step][-1]
 
 
+def check_starts(key: str, stages: Sequence[CurriculumStage]) -> None:
+    """Refuse stages of which none is the first, or that are not in order; `key` is what the message calls them.
+
+    Raises:
+        ValueError: naming the steps at which they start.
+    """
+    starts = [stage.from_step for stage in stages]
+    if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+        raise ValueError(
+            f"{key} start at from_step={starts}: the first must start at 0, each later than the one before"
+        )
+
+
+def own_rows(stage: CurriculumStage, share: tuple[int, int]) -> range:
+    """Rows of a batch that are process `share[0]`'s of `share[1]`."""
+    number, processes = share
+    size = stage.batch_size // processes
+    return range(number * size, (number + 1) * size)
+
+
 class SimulatedBatches(Dataset):
     """Training batches by step, each made when asked for.
 
@@ -62,6 +82,7 @@ class SimulatedBatches(Dataset):
         simulator: what conversations are like; the defaults when None. The number of speakers is the stage's.
         clips: noise clips, if any.
         device: where batches are made.
+        share: number of this process and how many there are; each makes its rows of the same batch.
 
     An item is a dict: `mel [B, 8T, 80]` float16 (log-mel), `activity [B, T, K]` float32 (share of the
     frame), `speaker_class [B, K]` int64 (-1: slot not used), `source [B, T]` int64 (utterance and speed of
@@ -81,13 +102,10 @@ class SimulatedBatches(Dataset):
         simulator: SimulatorConfig | None = None,
         clips: Speech | None = None,
         device: str | torch.device = "cpu",
+        share: tuple[int, int] = (0, 1),
     ) -> None:
-        starts = [stage.from_step for stage in stages]
-        if not starts or starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError(
-                f"stages start at steps {starts}; the first must start at 0, each later than the one before"
-            )
-        self.speech, self.clips, self.device = speech, clips, device
+        check_starts("stages", stages)
+        self.speech, self.clips, self.device, self.share = speech, clips, device, share
         self.seed, self.num_steps = seed, num_steps
         self.stages = tuple(stages)
         self.simulator = SimulatorConfig() if simulator is None else simulator
@@ -100,12 +118,12 @@ class SimulatedBatches(Dataset):
         return stage_of(self.stages, step)
 
     def plans(self, step: int) -> list[Plan]:
-        """The conversations of batch `step`."""
+        """The conversations of this process's rows of batch `step`."""
         stage = self.stage(step)
         config = replace(self.simulator, speaker_probabilities=stage.speaker_probabilities)
         return [
             plan_conversation(self.speech, config, [self.seed, step, i], duration_s=stage.crop_s, clips=self.clips)
-            for i in range(stage.batch_size)
+            for i in own_rows(stage, self.share)
         ]
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from diarnorm.norms import NORMS
 from diarnorm.simulation.planner import SimulatorConfig
 from diarnorm.simulation.warps import Warp
 from diarnorm.timebase import frames_to_seconds
-from diarnorm.training.batches import CurriculumStage
+from diarnorm.training.batches import CurriculumStage, check_starts
 from diarnorm.training.corpus import CORPUS, DROP, RECORDING, REFUSE, RecordingsConfig
 from diarnorm.training.losses import LossConfig
 
@@ -179,11 +179,7 @@ class RunConfig:
                     f"{key}.speaker_probabilities asks for {most_speakers(stage)} speakers in a conversation, "
                     f"model.memory.num_slots={self.model.memory.num_slots}: shorten it, or give more slots"
                 )
-        starts = [stage.from_step for stage in self.data.stages]
-        if not starts or starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError(
-                f"data.stages start at from_step={starts}: the first must start at 0, each later than the one before"
-            )
+        check_starts("data.stages", self.data.stages)
         for name in ("dev_duration_s", "tune_duration_s"):
             check_range(f"train.{name}", getattr(self.train, name), low=1)
         self._check_recordings()

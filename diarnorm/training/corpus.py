@@ -1,8 +1,9 @@
 """Recordings with references as something to learn from: crops of them as batches like those of simulated
 conversations, and the configuration of both.
 
-A crop is a stretch of `crop_s` seconds of what is scored of one recording, drawn with each second of the corpus as
-likely as any other. Batch `step` is a pure function of the recordings, the seed and `step`.
+A crop is a stretch of `crop_s` seconds of what is scored of one recording. A recording is as likely as it is long, and
+within it every start that leaves room for the crop is as likely as any other. Batch `step` is a pure function of the
+recordings, the seed and `step`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from diarnorm.simulation.conversation import db_to_ratio
 from diarnorm.simulation.render import active_level
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import frames_to_samples, samples_to_frames, samples_to_seconds, seconds_to_samples
-from diarnorm.training.batches import CurriculumStage, stage_of
+from diarnorm.training.batches import CurriculumStage, own_rows, stage_of
 from diarnorm.training.crops import CropLabels, CropSource, as_spans, as_turns
 
 CORPUS, RECORDING = "corpus", "recording"
@@ -215,9 +216,7 @@ class RecordedBatches(Dataset):
     def crops(self, step: int) -> list[Crop]:
         """The crops of this process's rows of batch `step`."""
         stage = stage_of(self.stages, step)
-        number, processes = self.share
-        size = stage.batch_size // processes
-        return [self._draw(step, row, crop_samples(stage)) for row in range(number * size, (number + 1) * size)]
+        return [self._draw(step, row, crop_samples(stage)) for row in own_rows(stage, self.share)]
 
     def _draw(self, step: int, row: int, num_samples: int) -> Crop:
         rng, config = _generator(self.seed, step, row, CROP), self.config

@@ -1,7 +1,6 @@
 """What a run learns from and is judged by: speech and recordings, batches by number, conversations of held-out
 speakers or recordings."""
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
-from diarnorm.simulation.conversation import Plan
+from diarnorm.resources import cache_dir
 from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.training.config import RunConfig, most_speakers
@@ -41,25 +40,12 @@ NUM_COMPARED = 4
 """Batches of the last."""
 
 
-class SharedBatches(SimulatedBatches):
-    """The rows of each batch that are process `share[0]`'s of `share[1]`: the batch is that of one process alone."""
-
-    share: tuple[int, int] = (0, 1)
-
-    def plans(self, step: int) -> list[Plan]:
-        """The conversations of batch `step` that are this process's."""
-        plans = super().plans(step)
-        number, processes = self.share
-        size = len(plans) // processes
-        return plans[number * size : (number + 1) * size]
-
-
 class MixedBatches(Dataset):
     """Each batch is one of recordings or a simulated one, by `is_recorded`; where one kind is not there, the other."""
 
     def __init__(
         self,
-        simulated: SharedBatches | StoredBatches | None,
+        simulated: SimulatedBatches | StoredBatches | None,
         recorded: RecordedBatches | None,
         seed: int,
         recorded_share: float,
@@ -70,10 +56,11 @@ class MixedBatches(Dataset):
         return max(len(each) for each in (self.simulated, self.recorded) if each is not None)
 
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
-        if self.simulated is None or (self.recorded and is_recorded(self.seed, number, self.recorded_share)):
-            assert self.recorded is not None
-            return self.recorded[number]
-        return self.simulated[number]
+        recorded = self.recorded is not None and is_recorded(self.seed, number, self.recorded_share)
+        if self.simulated is not None and not recorded:
+            return self.simulated[number]
+        assert self.recorded is not None
+        return self.recorded[number]
 
 
 class RunData:
@@ -112,7 +99,7 @@ class RunData:
 
     def _load(self) -> None:
         d = self.config.data
-        cache = default_cache_dir() if d.cache_dir is None else Path(d.cache_dir)
+        cache = cache_dir() if d.cache_dir is None else Path(d.cache_dir)
         self.clips = load_speech(d.clips, config=CLIPS, cache_dir=cache) if d.clips else None
         if d.speech is None:
             return
@@ -154,14 +141,17 @@ class RunData:
         stages = [replace(stage, from_step=stage.from_step * t.accumulate) for stage in d.stages]
         num_steps, simulated, recorded = t.num_steps * t.accumulate, None, None
         if self.speech is not None:
-            simulated = SharedBatches(
-                self.speech, seed=t.seed, num_steps=num_steps, stages=stages, simulator=d.simulator, clips=self.clips
+            simulated = SimulatedBatches(
+                self.speech,
+                seed=t.seed,
+                num_steps=num_steps,
+                stages=stages,
+                simulator=d.simulator,
+                clips=self.clips,
+                share=share,
             )
-            simulated.share = share
             if d.store:
-                simulated = StoredBatches(
-                    simulated, Path(d.store) / (f"{share[0]}-of-{share[1]}" if share[1] > 1 else "")
-                )
+                simulated = StoredBatches(simulated, d.store)
         if self.corpus is not None:
             recorded = RecordedBatches(
                 self.corpus,
@@ -284,12 +274,6 @@ def check_processes(stages: Sequence[CurriculumStage], processes: int) -> None:
                 f"data.stages[{number}].batch_size={stage.batch_size} cannot be shared by {processes} processes: "
                 f"give a multiple of {processes}"
             )
-
-
-def default_cache_dir() -> Path:
-    """Where decoded speech is kept unless a run says otherwise."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "diarnorm"
 
 
 def _start_worker(_: int) -> None:

@@ -14,17 +14,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from diarnorm.files import replacing
+from diarnorm.simulation.rooms import load_rooms
 from diarnorm.training.batches import SimulatedBatches
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 """To be raised when the simulator or the features change what a batch sounds like."""
 
 
 class StoredBatches(Dataset):
     """The items of `batches`, each from `folder` once it is there.
 
-    What lies in `folder` is kept apart by everything that batches depend on: speech, clips, simulator, curriculum,
-    seed. Several processes may read and fill it at once.
+    What lies in `folder` is kept apart by everything that batches depend on: speech, clips, rooms, simulator,
+    curriculum, seed, and which rows of each batch they are. Several processes may read and fill it at once.
     """
 
     def __init__(self, batches: SimulatedBatches, folder: str | os.PathLike) -> None:
@@ -40,20 +42,24 @@ class StoredBatches(Dataset):
         if path.exists():
             return load_file(path)
         item = self.batches[step]
-        partial = path.with_suffix(f".{os.getpid()}.part")
-        save_file({name: values.cpu().contiguous() for name, values in item.items()}, partial)
-        partial.replace(path)
+        with replacing(path) as partial:
+            save_file({name: values.cpu().contiguous() for name, values in item.items()}, partial)
         return item
 
 
 def fingerprint(batches: SimulatedBatches) -> str:
     """A name for all that the items of `batches` depend on, their number aside."""
+    speech, measured = batches.speech, batches.simulator.rooms.measured
     parts = [
         STORE_VERSION,
-        batches.speech.cache.name,
+        speech.cache.name,
+        speech.speaker_gender,
+        speech.same_person,
+        hashlib.sha256(load_rooms(measured).responses.tobytes()).hexdigest() if measured else None,
         None if batches.clips is None else batches.clips.cache.name,
         asdict(batches.simulator),
         [asdict(stage) for stage in batches.stages],
         batches.seed,
+        batches.share,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]

@@ -1,6 +1,8 @@
 """Loading speech: samples against soundfile, speeds against a tone's pitch, the cache, users' mistakes."""
 
+import os
 import pickle
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -8,9 +10,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from diarnorm.manifest import Entry
+from diarnorm.manifest import Entry, read_entries
+from diarnorm.simulation import speech as speech_module
 from diarnorm.simulation.planner import SimulatorConfig, plan_conversation
-from diarnorm.simulation.speech import CLIPS, SpeechConfig, cache_key, load_speech
+from diarnorm.simulation.speech import CLIPS, SpeechConfig, cache_key, load_speech, prepare_all
 from diarnorm.simulation.synthetic import write_tree
 from diarnorm.simulation.warps import Warp, warp_voice
 from diarnorm.timebase import SAMPLE_RATE
@@ -72,6 +75,58 @@ def test_second_load_decodes_nothing_and_a_changed_file_does(tmp_path: Path) -> 
     assert load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").length[0, 0] == SAMPLE_RATE
 
 
+def test_a_file_of_the_same_size_is_another(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", num_speakers=1, num_utterances=1)
+    path = tree / "s0" / "0.wav"
+    size = path.stat().st_size
+    before = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").utterance(0, 0).copy()
+    soundfile.write(path, np.roll(before, 4000), SAMPLE_RATE, subtype="PCM_16")
+    assert path.stat().st_size == size
+    after = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").utterance(0, 0)
+    np.testing.assert_array_equal(after, np.roll(before, 4000))
+
+
+def test_a_corpus_may_move_and_its_folders_may_not_change_places(tmp_path: Path) -> None:
+    manifest = "path\tspeaker\na/0.wav\tanna\nb/0.wav\tbert\n"
+    for name in ("one", "two", "swapped"):
+        folders = ("b", "a") if name == "swapped" else ("a", "b")
+        for number, folder in enumerate(folders):
+            path = tmp_path / name / folder / "0.wav"
+            path.parent.mkdir(parents=True)
+            soundfile.write(path, np.full(1600, number / 4), SAMPLE_RATE)
+            os.utime(path, ns=(0, number))
+        write_manifest(tmp_path / name, manifest)
+    keys = [cache_key(read_entries(tmp_path / name / "list.tsv"), CLIPS) for name in ("one", "two", "swapped")]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_nothing_is_left_of_what_cannot_be_decoded(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", num_speakers=2, num_utterances=2)
+    (tree / "s1" / "1.wav").write_bytes(b"no audio")
+    with pytest.raises(ValueError, match=r"1\.wav cannot be decoded"):
+        load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache")
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_a_slow_disk_keeps_the_decoder_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more files are held in memory than `AHEAD` allows, and they come in order."""
+    started, lock = [], threading.Lock()
+
+    def decode(path: Path) -> np.ndarray:
+        with lock:
+            started.append(path)
+        return np.full(int(path.stem), 0.25, np.float32)
+
+    monkeypatch.setattr(speech_module, "decode", decode)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    entries = [Entry(tmp_path / f"{number}.wav", "anna", "x", "") for number in range(50)]
+    lengths = []
+    for taken, prepared in enumerate(prepare_all(entries, CLIPS), start=1):
+        lengths.append(len(prepared.copies[0]))
+        assert len(started) <= taken + 2 * speech_module.AHEAD
+    assert lengths == list(range(50))
+
+
 def test_manifest_gives_split_source_and_gender(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", num_speakers=3, num_utterances=1)
     manifest = write_manifest(
@@ -123,9 +178,10 @@ def test_the_key_of_the_default_configuration_stays(tmp_path: Path) -> None:
     """Caches that exist are found again; only a configuration that asks for warps has another key."""
     path = tmp_path / "a.wav"
     soundfile.write(path, np.zeros(1600), SAMPLE_RATE, subtype="PCM_16")
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
     entries = [Entry(path, "anna", "x", "F", "bert")]
-    assert cache_key(entries, SpeechConfig()) == "7d5d209ae7a45b6d4015"
-    assert cache_key(entries, SpeechConfig(warps=(Warp(pitch=1.1),))) != "7d5d209ae7a45b6d4015"
+    assert cache_key(entries, SpeechConfig()) == "3065de5561d21ae6b313"
+    assert cache_key(entries, SpeechConfig(warps=(Warp(pitch=1.1),))) != "3065de5561d21ae6b313"
 
 
 def test_warps_are_further_voices(tmp_path: Path) -> None:

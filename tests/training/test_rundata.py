@@ -9,7 +9,7 @@ import torch
 from diarnorm.simulation.speech import load_speech
 from diarnorm.simulation.warps import Warp
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches
-from diarnorm.training.rundata import RunData, SharedBatches, check_processes
+from diarnorm.training.rundata import RunData, check_processes
 from tests.tiny_run import STAGES, tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -19,11 +19,7 @@ def test_the_rows_of_all_processes_are_those_of_one(corpus: Path) -> None:
     speech = load_speech(corpus, split="train", cache_dir=corpus.parent)
     stages = (CurriculumStage(0, 2.0, 4, 2, (0.3, 0.7)),)
     whole = SimulatedBatches(speech, seed=7, num_steps=2, stages=stages)[1]
-    shares = []
-    for number in range(2):
-        batches = SharedBatches(speech, seed=7, num_steps=2, stages=stages)
-        batches.share = (number, 2)
-        shares.append(batches[1])
+    shares = [SimulatedBatches(speech, seed=7, num_steps=2, stages=stages, share=(i, 2))[1] for i in range(2)]
     for name, value in whole.items():
         joined = torch.cat([share[name] for share in shares])
         if name == "mel":  # log-mel of about 10 in half precision: samples agree, but not in their last bits

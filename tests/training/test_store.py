@@ -4,11 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
+from diarnorm.simulation.acoustics import RoomConfig
 from diarnorm.simulation.planner import SimulatorConfig
+from diarnorm.simulation.rooms import load_rooms
 from diarnorm.simulation.speech import Speech
+from diarnorm.timebase import SAMPLE_RATE
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches
 from diarnorm.training.store import StoredBatches, fingerprint
 from tests.voices import load_tree
@@ -71,12 +76,30 @@ def test_no_unfinished_file_is_ever_read(
         lambda speech: SimulatedBatches(
             replace(speech, cache=speech.cache.parent / "other"), seed=1, num_steps=4, stages=STAGES
         ),
+        lambda speech: SimulatedBatches(
+            replace(speech, speaker_gender=("F", "M", "F")), seed=1, num_steps=4, stages=STAGES
+        ),
+        lambda speech: SimulatedBatches(
+            replace(speech, same_person=(("s0", "s1"),)), seed=1, num_steps=4, stages=STAGES
+        ),
+        lambda speech: SimulatedBatches(speech, seed=1, num_steps=4, stages=STAGES, share=(1, 2)),
     ],
 )
 def test_other_batches_have_another_folder(
     batches: SimulatedBatches, change: Callable[[Speech], SimulatedBatches]
 ) -> None:
     assert fingerprint(change(batches.speech)) != fingerprint(batches)
+
+
+def test_other_rooms_of_the_same_name_are_others(batches: SimulatedBatches, tmp_path: Path) -> None:
+    def named(content: float) -> str:
+        soundfile.write(tmp_path / "room.wav", np.array([1.0, content, 0.0, 0.1]), SAMPLE_RATE)
+        load_rooms.cache_clear()
+        simulator = SimulatorConfig(rooms=RoomConfig(measured=(str(tmp_path / "room.wav"),)))
+        return fingerprint(SimulatedBatches(batches.speech, seed=1, num_steps=4, stages=STAGES, simulator=simulator))
+
+    first, other, again = named(0.25), named(0.5), named(0.25)
+    assert first == again != other
 
 
 def test_a_longer_run_shares_its_beginning(batches: SimulatedBatches) -> None:
