@@ -67,7 +67,7 @@ audio{display:block;width:100%;margin-top:.4rem}
 details{border-top:1px solid var(--line);padding:.6rem 0}summary{cursor:pointer;font-weight:600}
 details .scroll{margin-top:.6rem}h1,h2,h3,li,summary{overflow-wrap:anywhere}
 @media (max-width:30rem){th,td{padding:.4rem .35rem}td.told span{font-size:.8125rem;font-weight:500}
-th:first-child{min-width:25vw;max-width:34vw}}
+th:first-child{min-width:24vw;max-width:37vw}body{padding:.75rem}}
 """
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from diarnorm.evaluation.figures import INK, PALE
 
@@ -17,7 +17,7 @@ WIDTH_IN = 3.4
 LETTERS = 12
 """Of a legend, in an inch, marker and gap being as wide as `MARKER_LETTERS`."""
 MARKER_LETTERS = 6
-INKS = dict.fromkeys(
+INKS: dict[Any, Any] = dict.fromkeys(
     ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color"), INK
 )
 

@@ -19,7 +19,7 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
     Relative paths in the configuration start in `folder`. Without matplotlib there are no pictures, and a note.
     """
     rows, cells = rows_of(study), cells_of(study)
-    paths, notes = write_tables(study, rows, cells, run_dir), list(study.notes)
+    notes = list(study.notes)
     pictures: dict[str, Path] = {}
     panels: dict[str, dict[str, list[str]]] = {}
     if has_matplotlib():
@@ -27,6 +27,7 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
         panels = {name: draw_for_page(study, rows, name) for name in study.recordings}
     else:
         notes.append("pictures need matplotlib: pip install 'diarnorm[plot]'")
+    paths = write_tables(study, rows, cells, run_dir, pictures)
     text = page(study, rows, cells, panels, _players(study, folder))
     tables = [
         f"{name}:\n\n{change_table(study, [row for row in rows if row.set_name == name])}" for name in study.recordings

@@ -1,7 +1,7 @@
 """A robustness study as text: a report in Markdown, and everything as JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,8 @@ ALONE: list[Column] = [
 ]
 
 
-def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
-    """The whole report."""
+def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell], pictures: Mapping[str, Path] | None = None) -> str:
+    """The whole report; `pictures` by `SET: CAPTION`, beside it."""
     parts = ["# Robustness", "\n".join(f"- {line}" for line in conventions(study))]
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
@@ -117,6 +117,7 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
         parts += [factor_table(study, own)]
         for title, columns, some in details_of(own):
             parts += [f"### {title}", _table([*WHO, *columns], some)]
+        parts += [f"![{caption}](<{path.name}>)" for caption, path in _of_set(set_name, pictures or {})]
         mine = [cell for cell in cells if cell.set_name == set_name]
         if mine:
             parts += ["### Front ends and norms: change of the DER in points", grid_table(mine)]
@@ -125,6 +126,11 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
         title = f"## Nobody speaks: {study.config.alone_s:g} s of digital silence with this done to it"
         parts += [title, _table([*WHO, *ALONE], alone)]
     return "\n\n".join([*parts, *(f"- {note}" for note in study.notes)]) + "\n"
+
+
+def _of_set(set_name: str, pictures: Mapping[str, Path]) -> list[tuple[str, Path]]:
+    start = f"{set_name}: "
+    return [(caption.removeprefix(start), path) for caption, path in pictures.items() if caption.startswith(start)]
 
 
 def details_of(rows: Sequence[Row]) -> list[tuple[str, list[Column], list[Row]]]:
@@ -255,11 +261,17 @@ def everything(study: Study, rows: Iterable[Row], cells: Iterable[Cell]) -> dict
     )
 
 
-def write_tables(study: Study, rows: Sequence[Row], cells: Sequence[Cell], folder: Path) -> list[Path]:
+def write_tables(
+    study: Study,
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    folder: Path,
+    pictures: Mapping[str, Path] | None = None,
+) -> list[Path]:
     """Write `report.md` and `report.json`; their paths."""
     text = json.dumps(everything(study, rows, cells), ensure_ascii=False, indent=1, allow_nan=False)
     paths = []
-    for name, content in (("report.md", report(study, rows, cells)), ("report.json", f"{text}\n")):
+    for name, content in (("report.md", report(study, rows, cells, pictures)), ("report.json", f"{text}\n")):
         with replacing(folder / name) as partial:
             partial.write_text(content, "utf-8")
         paths.append(folder / name)

@@ -209,6 +209,8 @@ def test_pictures_are_there_and_not_empty(tmp_path: Path) -> None:
         pixels = matplotlib.image.imread(path)
         assert min(pixels.shape[:2]) > 200
         assert pixels.std() > 0.05
+    text = report(study, rows_of(study), [], found)
+    assert set(re.findall(r"!\[.+\]\(<(.*)>\)", text)) == {path.name for path in found.values()}
     plain = made_up()
     names = {path.name for path in draw_all(plain, rows_of(plain), [], tmp_path).values()}
     assert names == {f"x_{name}.png" for name in ("factors", "changes", "residual")}
