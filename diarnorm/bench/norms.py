@@ -10,8 +10,10 @@ takes as long.
 """
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +23,9 @@ if TYPE_CHECKING:
     import torch
 
     from diarnorm.bench.contestants import Contestant
-    from diarnorm.bench.stopwatch import Machine
+    from diarnorm.bench.stopwatch import Comparison, Machine
 
 DTYPES = ("float32", "bfloat16", "float16")
-DEVICES = ("cpu", "cuda")
 CPU_KERNELS = {"c++": ("c++",), "numba": ("numba",), "operators": ()}
 """Ways to restrict RMSNorm to on a CPU."""
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100)
@@ -49,9 +50,16 @@ class Row:
     """Time over LayerNorm's; below 1 is faster."""
     ratio_low: float
     ratio_high: float
+    """95 % interval of the ratio; infinite below six rounds."""
     gb_per_s: float
     of_copy: float
     """Share of the copy bandwidth of this process."""
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the ratio; nowhere where it is not known."""
+        below, above = self.ratio - self.ratio_low, self.ratio_high - self.ratio
+        return (below, above) if math.isfinite(below + above) else (0.0, 0.0)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -59,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     options = make_parser().parse_args(argv)
     import torch
 
-    from diarnorm.bench.stopwatch import measure_machine
+    from diarnorm.bench.stopwatch import find_device, measure_machine
 
     if options.gpu_check:
         from diarnorm.bench.gpucheck import gpu_check
@@ -69,25 +77,17 @@ def main(argv: Sequence[str]) -> int:
     from diarnorm.kernels import native
 
     torch.set_num_threads(options.threads)
-    device, dtype, missing = _device(options.device), getattr(torch, options.dtype), {}
+    device, dtype = find_device(options.device), getattr(torch, options.dtype)
     if options.cpu_kernel is not None:
         native.restrict(*CPU_KERNELS[options.cpu_kernel])
     machine = measure_machine(device)
     if options.encoder:
-        field = encoder_contestants(device)
+        field, missing = encoder_contestants(device), {}
     else:
         field = make_contestants(device, dtype=dtype, backward=options.backward, compiled=not options.no_compile)
         missing = obstacles(device, dtype, backward=options.backward)
-    rows = measure(
-        field,
-        device,
-        dtype=dtype,
-        dims=options.dims,
-        row_counts=options.rows,
-        backward=options.backward,
-        rounds=options.rounds,
-        copy_gb_per_s=machine.copy_gb_per_s,
-    )
+    calls = Calls(device, dtype, options.backward, options.rounds)
+    rows = measure(field, calls, dims=options.dims, row_counts=options.rows, copy_gb_per_s=machine.copy_gb_per_s)
     print(table(rows, machine))
     for name, obstacle in missing.items():
         print(f"left out: {name} {obstacle}")
@@ -100,54 +100,64 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Calls:
+    """What is timed, at every size alike."""
+
+    device: "torch.device"
+    dtype: "torch.dtype"
+    backward: bool = False
+    rounds: int = 15
+
+
 def measure(
     field: Sequence["Contestant"],
-    device: "torch.device",
+    calls: Calls,
     *,
-    dtype: "torch.dtype",
     dims: Sequence[int],
     row_counts: Sequence[int],
     copy_gb_per_s: float,
-    backward: bool = False,
-    rounds: int = 15,
 ) -> list[Row]:
     """Every contestant at every size, against the first."""
-    from diarnorm.bench.contestants import forward_call, make_inputs, traffic_bytes, training_call
+    from diarnorm.bench.contestants import forward_call, make_inputs, training_call
     from diarnorm.bench.stopwatch import compare
 
-    make_call = training_call if backward else forward_call
+    make_call = training_call if calls.backward else forward_call
     results = []
-    for dim in dims:
-        for rows in row_counts:
-            inputs = make_inputs(rows, dim, dtype, device, gradients=backward)
-            baseline = make_call(field[0].bind, inputs)
-            for contestant in field:
-                found = compare(baseline, make_call(contestant.bind, inputs), device, rounds)
-                gb_per_s = traffic_bytes(rows, dim, dtype, backward=backward) / found.other_s / 1e9
-                results.append(
-                    Row(
-                        device=device.type,
-                        dtype=str(dtype).removeprefix("torch."),
-                        mode="forward+backward" if backward else "forward",
-                        dim=dim,
-                        rows=rows,
-                        name=contestant.name,
-                        note=contestant.note,
-                        time_us=found.other_s * 1e6,
-                        ratio=found.ratio,
-                        ratio_low=found.low,
-                        ratio_high=found.high,
-                        gb_per_s=gb_per_s,
-                        of_copy=gb_per_s / copy_gb_per_s,
-                    )
-                )
+    for dim, rows in product(dims, row_counts):
+        inputs = make_inputs(rows, dim, calls.dtype, calls.device, gradients=calls.backward)
+        baseline = make_call(field[0].bind, inputs)
+        for contestant in field:
+            found = compare(baseline, make_call(contestant.bind, inputs), calls.device, calls.rounds)
+            results.append(_row(calls, contestant, rows, dim, found, copy_gb_per_s))
     return results
+
+
+def _row(calls: Calls, contestant: "Contestant", rows: int, dim: int, found: "Comparison", copy_gb_per_s: float) -> Row:
+    from diarnorm.bench.contestants import traffic_bytes
+
+    gb_per_s = traffic_bytes(rows, dim, calls.dtype, backward=calls.backward) / found.other_s / 1e9
+    return Row(
+        device=calls.device.type,
+        dtype=str(calls.dtype).removeprefix("torch."),
+        mode="forward+backward" if calls.backward else "forward",
+        dim=dim,
+        rows=rows,
+        name=contestant.name,
+        note=contestant.note,
+        time_us=found.other_s * 1e6,
+        ratio=found.ratio,
+        ratio_low=found.low,
+        ratio_high=found.high,
+        gb_per_s=gb_per_s,
+        of_copy=gb_per_s / copy_gb_per_s,
+    )
 
 
 def compare_steps(device: "torch.device", rounds: int) -> str:
     """A streaming step of the whole model at batch 1, `norm=rms` and `norm=none` against `norm=layer`, as text."""
     from diarnorm.bench.gpucheck import make_step
-    from diarnorm.bench.stopwatch import compare
+    from diarnorm.bench.stopwatch import compare, spoken_interval
     from diarnorm.model import ModelConfig
     from diarnorm.timebase import FRAME_MS
 
@@ -160,7 +170,7 @@ def compare_steps(device: "torch.device", rounds: int) -> str:
     for norm in ("rms", "none"):
         found = compare(steps["layer"], steps[norm], device, rounds)
         lines.append(
-            f"  norm={norm:5} {found.other_s * 1e3:8.2f} ms {found.ratio:7.3f} {found.low:.3f}..{found.high:.3f}"
+            f"  norm={norm:5} {found.other_s * 1e3:8.2f} ms {found.ratio:7.3f} {spoken_interval(found.low, found.high)}"
         )
     return "\n".join(lines)
 
@@ -178,6 +188,8 @@ def crossovers(rows: Iterable[Row], machine: "Machine") -> dict[str, tuple[float
 
 def table(rows: Sequence[Row], machine: "Machine") -> str:
     """The figures as text: per size a line per contestant, then floors and crossovers."""
+    from diarnorm.bench.stopwatch import spoken_interval
+
     first = rows[0]
     lines = [
         f"{machine.device}, {first.dtype}, {first.mode}: copy {machine.copy_gb_per_s:.1f} GB/s, "
@@ -185,7 +197,7 @@ def table(rows: Sequence[Row], machine: "Machine") -> str:
         f"{'dim':>5} {'rows':>7}  {'norm':16} {'us':>10} {'ratio':>7} {'interval':>15} {'GB/s':>8} {'of copy':>8}",
     ]
     for row in rows:
-        interval = f"{row.ratio_low:.3f}..{row.ratio_high:.3f}"
+        interval = spoken_interval(row.ratio_low, row.ratio_high)
         lines.append(
             f"{row.dim:5} {row.rows:7}  {row.name:16} {row.time_us:10.2f} {row.ratio:7.3f} {interval:>15} "
             f"{row.gb_per_s:8.2f} {100 * row.of_copy:6.1f} %"
@@ -222,10 +234,9 @@ def plot(rows: Sequence[Row], machine: "Machine", path: Path) -> None:
         kilobytes = [row.gb_per_s * row.time_us for row in own]
         share.plot(kilobytes, [100 * row.of_copy for row in own], marker=".", label=name)
         if name != first.name:
-            below = [row.ratio - row.ratio_low for row in own]
-            above = [row.ratio_high - row.ratio for row in own]
+            reach = [*zip(*(row.reach for row in own), strict=True)]
             color = share.lines[-1].get_color()
-            over.errorbar(kilobytes, [row.ratio for row in own], [below, above], marker=".", capsize=2, color=color)
+            over.errorbar(kilobytes, [row.ratio for row in own], reach, marker=".", capsize=2, color=color)
     over.axhline(1.0, color=share.lines[0].get_color())
     share.axhline(100.0, color="black", linewidth=0.8, linestyle="dotted")
     over.set(ylabel=f"time over {first.name}", yscale="log")
@@ -252,7 +263,9 @@ def make_parser() -> Parser:
     parser.add_argument("--backward", action="store_true", help="time forward and backward together")
     parser.add_argument("--device", metavar="NAME", help="cpu or cuda (default: cuda where there is one)")
     parser.add_argument("--threads", metavar="N", type=numbers, default=1, help="CPU threads")
-    parser.add_argument("--rounds", metavar="N", type=numbers, default=15, help="pairs per ratio")
+    parser.add_argument(
+        "--rounds", metavar="N", type=numbers, default=15, help="pairs per ratio, 6 or more for an interval"
+    )
     parser.add_argument(
         "--encoder", action="store_true", help="norm=rms and norm=layer of the encoder, alone and in a streaming step"
     )
@@ -265,15 +278,3 @@ def make_parser() -> Parser:
     parser.add_argument("--gpu-check", action="store_true", help="check the kernels on this NVIDIA GPU in 4 minutes")
     parser.add_debug()
     return parser
-
-
-def _device(name: str | None) -> "torch.device":
-    import torch
-
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in DEVICES:
-        raise ValueError(f"--device {name} is not known: give cpu or cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda needs an NVIDIA GPU, and torch finds none here: give --device cpu")
-    return torch.device(name, 0) if name == "cuda" else torch.device(name)

@@ -6,24 +6,29 @@ the processor away; on several threads the clock on the wall.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
 
 import torch
+
+from diarnorm import stream
 
 Call = Callable[[], object]
 
 MIN_SAMPLE_S = 1e-3
 """Least duration of one sample; shorter calls are repeated within it."""
 CONFIDENCE = 0.95
+MIN_ROUNDS = 6
+"""Fewer values lie all on one side of their median in more than 5 % of all cases: they have no such interval."""
 COPY_BYTES = {"cpu": 1 << 26, "cuda": 1 << 30}
 """Size of the buffer that is copied to measure bandwidth: beyond any cache."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times per call of the baseline and of the other, and their ratio with the interval of its median."""
+    """Times per call of the baseline and of the other, and their ratio with the interval of its median, as of
+    `interval_of`."""
 
     baseline_s: float
     other_s: float
@@ -42,6 +47,18 @@ class Machine:
     """Time of the smallest call of torch: copying one number."""
 
 
+def find_device(name: str | None) -> torch.device:
+    """The device called `name`, one that can be timed; without a name a GPU where there is one.
+
+    Raises:
+        ValueError: no such device on this machine, or none of NVIDIA's and no CPU.
+    """
+    device = stream.find_device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type not in COPY_BYTES:
+        raise ValueError(f"device={name} cannot be timed: give {' or '.join(COPY_BYTES)}")
+    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+
+
 def compare(
     baseline: Call, other: Call, device: torch.device, rounds: int = 15, min_sample_s: float = MIN_SAMPLE_S
 ) -> Comparison:
@@ -56,13 +73,11 @@ def compare(
             times[index] = sample(calls[index], device, repeats[index])
         pairs.append(times)
     ratios = sorted(other_s / baseline_s for baseline_s, other_s in pairs)
-    low, high = median_interval(rounds)
     return Comparison(
         median(baseline_s for baseline_s, _ in pairs),
         median(other_s for _, other_s in pairs),
         median(ratios),
-        ratios[low],
-        ratios[high],
+        *interval_of(ratios),
     )
 
 
@@ -99,8 +114,31 @@ def measure_machine(device: torch.device, copy_bytes: int | None = None) -> Mach
     return Machine(name, 2 * 4 * size / copy_s / 1e9, floor_s * 1e6)
 
 
+def interval_of(values: Iterable[float]) -> tuple[float, float]:
+    """95 % interval of the median of values, from `-inf` to `inf` for fewer than `MIN_ROUNDS`.
+
+    >>> interval_of([3.0, 1.0, 2.0, 5.0, 4.0, 6.0]), interval_of([1.0, 2.0])
+    ((1.0, 6.0), (-inf, inf))
+    """
+    ordered = sorted(values)
+    if len(ordered) < MIN_ROUNDS:
+        return -math.inf, math.inf
+    low, high = median_interval(len(ordered))
+    return ordered[low], ordered[high]
+
+
+def spoken_interval(low: float, high: float, digits: int = 3) -> str:
+    """An interval for a table; `-` where it is not known.
+
+    >>> spoken_interval(1.0, 2.0), spoken_interval(12.4, 48.2, digits=0), spoken_interval(-math.inf, math.inf)
+    ('1.000..2.000', '12..48', '-')
+    """
+    return f"{low:.{digits}f}..{high:.{digits}f}" if math.isfinite(high - low) else "-"
+
+
 def median_interval(count: int) -> tuple[int, int]:
-    """Indices into `count` sorted values that enclose their median with 95 % confidence, whatever the distribution.
+    """Indices into `count` sorted values, at least `MIN_ROUNDS`, that enclose their median with 95 % confidence,
+    whatever the distribution.
 
     >>> median_interval(15)
     (3, 11)

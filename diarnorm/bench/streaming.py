@@ -10,13 +10,19 @@ import pickle
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from diarnorm.commands.arguments import Parser, at_least, checked, seconds
 from diarnorm.resources import DEFAULT_MODEL, find_model
 from diarnorm.timebase import FRAME_MS, SAMPLE_RATE, chunk_frames, seconds_to_samples
 from diarnorm.turns import MAX_SPEAKERS, check_max_speakers
 
+if TYPE_CHECKING:
+    from diarnorm.stream import Stream
+
 PERCENTILES = (50, 95, 99)
+WARM_UP = 20
+"""Chunks that are not timed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,7 +35,10 @@ def main(argv: Sequence[str]) -> int:
         from diarnorm.bench import training as bench_train
 
         return bench_train.main(argv[1:])
-    options = make_parser().parse_args(argv)
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    if options.what != "stream":
+        parser.error(f"{options.what} goes first: diarnorm bench {options.what} ...")
     figures = bench_stream(
         options.model,
         chunk_ms=options.chunk_ms,
@@ -58,21 +67,11 @@ def bench_stream(
     import numpy as np
     import torch
 
-    from diarnorm.simulation.synthetic import voice
     from diarnorm.stream import Diarizer
 
     torch.set_num_threads(threads)
     stream = Diarizer.from_pretrained(path).stream(chunk_ms=chunk_ms, max_speakers=max_speakers)
-    size = seconds_to_samples(stream.latency_s)
-    voices = [voice(pitch, 20.0, seed)[0] for seed, pitch in enumerate((100.0, 150.0, 220.0))]
-    source = np.resize(np.concatenate(voices), max(60 * SAMPLE_RATE, 2 * size))
-    times, warm_up = [], 20
-    for number in range(warm_up + max(1, round(duration_s * SAMPLE_RATE / size))):
-        start = number * size % (len(source) - size)
-        begin = time.perf_counter()
-        stream.push(source[start : start + size])
-        times.append(time.perf_counter() - begin)
-    measured = np.array(times[warm_up:])
+    measured = np.array(_time_chunks(stream, duration_s))
     figures = {f"p{p}_ms": 1000 * float(np.percentile(measured, p)) for p in PERCENTILES}
     return figures | {
         "chunks": len(measured),
@@ -84,6 +83,24 @@ def bench_stream(
         "peak_mb": _peak_mb(),
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
     }
+
+
+def _time_chunks(stream: "Stream", duration_s: float) -> list[float]:
+    """Seconds that each chunk of three voices in turn takes, without those of the warm-up."""
+    import numpy as np
+
+    from diarnorm.simulation.synthetic import voice
+
+    size = seconds_to_samples(stream.latency_s)
+    voices = [voice(pitch, 20.0, seed)[0] for seed, pitch in enumerate((100.0, 150.0, 220.0))]
+    source = np.resize(np.concatenate(voices), max(60 * SAMPLE_RATE, 2 * size))
+    times = []
+    for number in range(WARM_UP + max(1, round(duration_s * SAMPLE_RATE / size))):
+        start = number * size % (len(source) - size)
+        begin = time.perf_counter()
+        stream.push(source[start : start + size])
+        times.append(time.perf_counter() - begin)
+    return times[WARM_UP:]
 
 
 def _peak_mb() -> float:

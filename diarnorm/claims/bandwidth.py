@@ -6,17 +6,16 @@ import torch
 
 from diarnorm.bench.contestants import OURS, forward_call, make_contestants, make_inputs, traffic_bytes
 from diarnorm.bench.gpucheck import capture
-from diarnorm.bench.stopwatch import Machine, compare, measure_machine
+from diarnorm.bench.stopwatch import MIN_ROUNDS, Machine, compare, find_device, measure_machine
 from diarnorm.checks import check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, geometric, number
-from diarnorm.claims.timing import find_device
 from diarnorm.training.heap import keep_freed_memory
 
 LARGE_BYTES = 8 << 20
 STREAM_ROWS = 16
 """Frames that a stream brings at a time, about."""
-PARTS = "eager"
-"""RMSNorm of six operators."""
+OPERATORS = "eager"
+"""The contestant that is RMSNorm of six operators."""
 CAPTURED_CALLS = 50
 
 
@@ -31,7 +30,7 @@ class BandwidthConfig:
 
     def __post_init__(self) -> None:
         check_range("dim", self.dim, low=1)
-        check_range("rounds", self.rounds, low=5)
+        check_range("rounds", self.rounds, low=MIN_ROUNDS)
         for size in self.sizes_kb:
             check_range("sizes_kb", size, low=1)
         if max(self.sizes_kb, default=0) << 10 < LARGE_BYTES:
@@ -114,7 +113,7 @@ def _point(config: BandwidthConfig, num_bytes: int, device: torch.device, machin
     rows = max(1, num_bytes // (2 * 4 * config.dim))
     inputs = make_inputs(rows, config.dim, torch.float32, device)
     by_name = {each.name: each for each in make_contestants(device, compiled=False)}
-    fused, parts = (forward_call(by_name[name].bind, inputs) for name in (OURS, PARTS))
+    fused, parts = (forward_call(by_name[name].bind, inputs) for name in (OURS, OPERATORS))
     with torch.inference_mode():
         found = compare(parts, fused, device, config.rounds)
     traffic = traffic_bytes(rows, config.dim, torch.float32, backward=False)

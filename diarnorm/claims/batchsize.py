@@ -5,6 +5,7 @@ BatchNorm in training mode stands beside as the contrast.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +88,7 @@ def _both_directions(norm: nn.Module, x: Tensor, dy: Tensor) -> tuple[Tensor, Te
 def _encoder_changes(norm: str, seed: int) -> dict[str, float]:
     """Largest relative changes of the first row's output."""
     torch.manual_seed(seed)
-    encoder = _shaken(Encoder(EncoderConfig(**{**vars(CONFIG), "norm": norm})), seed).eval()
+    encoder = _shaken(Encoder(replace(CONFIG, norm=norm)), seed).eval()
     mel = _noise(max(BATCHES), FRAMES * MELS_PER_FRAME, NUM_MELS, seed=seed)
     alone, _ = encoder(mel[:1], chunk=CHUNK)
     in_batch = (encoder(mel[:batch], chunk=CHUNK)[0][:1] for batch in BATCHES)

@@ -71,7 +71,7 @@ Found = Mapping[tuple[str, float], Sequence[Effect]]
 """By model and level, in dB: effects on the recordings, the same and in the same order everywhere."""
 
 
-def bursts(config: BurstConfig, folder: Path) -> Evidence:
+def bursts(config: BurstConfig) -> Evidence:
     """Pull of each level for each model, and DER around bursts.
 
     Raises:

@@ -26,6 +26,7 @@ from diarnorm.modelfile import as_json
 from diarnorm.norms import NORMS
 from diarnorm.training.config import RunConfig
 from diarnorm.training.losses import Batch
+from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer
 
 LOSSES = ("births", "outputs", "speech")
@@ -68,10 +69,7 @@ class GridConfig:
         empty = [each.name for each in fields(self) if not getattr(self, each.name)]
         if empty:
             raise ValueError(f"grid.{empty[0]} is empty: give one or more")
-        try:
-            parse_shard(self.part)
-        except ValueError as error:
-            raise ValueError(str(error).replace("shard=", "grid.part=")) from error
+        parse_shard(self.part, key="grid.part")
 
 
 @dataclass(frozen=True)
@@ -210,9 +208,7 @@ def run_cell(cell: Cell, folder: Path) -> Outcome:
         partial.write_text(json.dumps(as_json(asdict(cell.run)), sort_keys=True), encoding="utf-8")
     try:
         der, stopped = WatchedTrainer(cell.run, folder, cell.prepare).run()["der"], False
-    except ValueError as error:
-        if "in a row had nothing finite" not in str(error):
-            raise
+    except NothingFiniteError:
         der, stopped = math.inf, True
     outcome = _outcome(cell, folder, der, stopped=stopped)
     with replacing(folder / "outcome.json") as partial:

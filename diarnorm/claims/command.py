@@ -4,13 +4,15 @@ Experiments that have a recipe are configured by Hydra; every other one runs as 
 """
 
 import importlib
+import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from diarnorm.claims.registry import CLAIMS, EXACT, STUDY, Claim, Experiment, chosen
+from diarnorm.claims.registry import CLAIMS, EXACT, STUDY, TIMED, Claim, Experiment, chosen
 from diarnorm.commands.arguments import Parser
 from diarnorm.hydrajob import HydraCommand, quoted
 from diarnorm.resources import recipes_dir
@@ -24,7 +26,8 @@ EPILOG = """examples:
   diarnorm claims 8 grid.part=0/2          half of it, for one of two processes
   diarnorm claims all                      everything that needs nothing given
   diarnorm claims --report                 the report alone, from what is there
-KEY=VALUE changes the recipe of an experiment, recipes/claims/NAME.yaml; its README has the commands."""
+KEY=VALUE changes the recipe of an experiment, recipes/claims/NAME.yaml, of several those that have the key; the README
+there has the commands."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,16 +39,15 @@ def main(argv: Sequence[str]) -> int:
     numbers = [word for word in options.words if "=" not in word]
     overrides = [word for word in options.words if "=" in word]
     experiments = [] if options.report else find_experiments(numbers)
-    if overrides and not any(each.recipe for each in experiments):
-        raise ValueError(
-            f"{overrides[0]} changes a recipe, and none of these experiments has one: name a claim that does"
-        )
+    meant = share_out(overrides, experiments)
+    if numbers == ["all"]:
+        experiments = with_needs(experiments, overrides)
     import torch
 
     torch.set_num_threads(1)
-    codes = [run(each, overrides, options.output) for each in experiments]
+    codes = [run(each, meant[each], options.output) for each in experiments]
     _report(options.output)
-    return max(codes, default=0) if numbers != ["all"] else 0
+    return max(codes, default=0)
 
 
 def make_parser() -> Parser:
@@ -77,15 +79,56 @@ def find_experiments(words: Sequence[str]) -> list[Experiment]:
     return [each for claim in CLAIMS for each in claim.experiments if each.kind == EXACT]
 
 
+def share_out(overrides: Sequence[str], experiments: Sequence[Experiment]) -> dict[Experiment, list[str]]:
+    """The changes that each experiment takes: all where just one has a recipe, else those whose key it has.
+
+    Raises:
+        ValueError: a change that is none of any of them.
+    """
+    with_recipe = [each for each in experiments if each.recipe]
+    if overrides and not with_recipe:
+        raise ValueError(
+            f"{overrides[0]} changes a recipe, and none of these experiments has one: name a claim that does"
+        )
+    if len(with_recipe) < 2:
+        return {each: list(overrides) if each.recipe else [] for each in experiments}
+    keys = {each: _keys(each) for each in with_recipe} if overrides else {}
+    for word in overrides:
+        if not any(_key(word) in own for own in keys.values()):
+            names = ", ".join(each.recipe for each in with_recipe)
+            raise ValueError(f"{word}: no recipe of these has this key: {names} (recipes/{RECIPES}/NAME.yaml)")
+    return {each: [word for word in overrides if _key(word) in keys.get(each, ())] for each in experiments}
+
+
+def _keys(experiment: Experiment) -> set[str]:
+    module = importlib.import_module(f"diarnorm.claims.{experiment.module}")
+    return {each.name for each in fields(getattr(module, experiment.config))} | {"hydra"}
+
+
+def _key(override: str) -> str:
+    """The first part of the key: `grid` of `+grid.seeds=[0]`."""
+    return re.split(r"[.=/@\[]", override.lstrip("+~"))[0]
+
+
+def with_needs(experiments: Sequence[Experiment], overrides: Sequence[str]) -> list[Experiment]:
+    """Those that need nothing given, or to which it is; which others there are goes to standard error."""
+    given = {_key(word) for word in overrides}
+    kept = [each for each in experiments if not each.needs or each.needs in given]
+    for each in experiments:
+        if each not in kept:
+            print(f"{each.name} is left out: give {each.needs}=..., see recipes/{RECIPES}/README.md", file=sys.stderr)
+    return kept
+
+
 def listing() -> list[str]:
     """A line for each claim, and one for each of its experiments."""
     return [line for claim in CLAIMS for line in _lines(claim)]
 
 
 def _lines(claim: Claim) -> list[str]:
-    kinds = {EXACT: "seconds", STUDY: "a study"}
+    kinds = {EXACT: "seconds", TIMED: "minutes", STUDY: "a study"}
     experiments = [
-        f"      {each.name}: {kinds.get(each.kind, 'minutes')}"
+        f"      {each.name}: {kinds.get(each.kind, f'needs {each.needs}=...')}"
         + (f", recipes/{RECIPES}/{each.recipe}.yaml" if each.recipe else "")
         for each in claim.experiments
     ]
@@ -143,7 +186,7 @@ def _report(output: Path) -> None:
     from diarnorm.claims.records import load_all
     from diarnorm.claims.report import write_report
     from diarnorm.claims.words import headline
-    from diarnorm.evaluation.figures import has_matplotlib
+    from diarnorm.evaluation.figures import NO_MATPLOTLIB, has_matplotlib
 
     judgements = write_report(output, load_all(output))
     table = Table("#", "claim", "verdict", "first figure (95 % interval)")
@@ -151,5 +194,5 @@ def _report(output: Path) -> None:
         table.add_row(str(each.claim.number), each.claim.sentence, each.verdict, headline(each))
     Console().print(table)
     if not has_matplotlib():
-        print("no pictures without matplotlib: pip install 'diarnorm[plot]'", file=sys.stderr)
+        print(f"diarnorm claims: {NO_MATPLOTLIB}", file=sys.stderr)
     print(f"{output}/claims.html, claims.md, claims.json written", file=sys.stderr)

@@ -19,7 +19,7 @@ from diarnorm.fbank import INT16_SCALE, fbank_offline
 from diarnorm.frontend import FRONT_ENDS, FrontEnd, FrontEndConfig
 from diarnorm.norms import make_norm
 from diarnorm.resources import find_model
-from diarnorm.timebase import MELS_PER_FRAME, NUM_MELS, SAMPLE_RATE
+from diarnorm.timebase import FRAME_SAMPLES, HOP_SAMPLES, MELS_PER_FRAME, NUM_MELS, SAMPLE_RATE, WINDOW_SAMPLES
 
 GAINS_DB = (-40.0, -30.0, -20.0, -10.0, 0.0, 10.0, 20.0)
 DC = 0.1
@@ -30,6 +30,7 @@ FACTOR = 10.0
 SETTLED_S = 15.0
 """How long a running mean (time constant 10 s) has to settle before it is looked at."""
 NORMS = ("rms", "layer", "none")
+MELS_PER_S = SAMPLE_RATE // HOP_SAMPLES
 PLAIN = "log-mel"
 """No front end at all."""
 Features = Callable[[Tensor], Tensor]
@@ -39,7 +40,7 @@ Features = Callable[[Tensor], Tensor]
 def levels() -> Evidence:
     """Relative change of each norm's output, behind each front end, over speech frames."""
     speech = torch.from_numpy(sample_speech().samples)[None]
-    speech = speech[:, : speech.shape[1] - speech.shape[1] % 1280]
+    speech = speech[:, : speech.shape[1] - speech.shape[1] % FRAME_SAMPLES]
     mel, kept = fbank_offline(speech), _without_dc_removal(speech)
     spoken = _spoken_frames(mel.shape[1])
     ends: dict[str, Features] = {kind: front_end(kind) for kind in (PLAIN, *FRONT_ENDS)}
@@ -100,7 +101,7 @@ def front_end(kind: str) -> Features:
 
 def _spoken_frames(num_frames: int) -> Tensor:
     """Mask of the mel frames in which someone speaks, once running means have settled."""
-    at = torch.arange(num_frames) * 0.01
+    at = torch.arange(num_frames) * (HOP_SAMPLES / SAMPLE_RATE)
     spoken = torch.zeros(num_frames, dtype=torch.bool)
     for turn in sample_speech().turns:
         spoken |= (at >= turn.start) & (at < turn.end)
@@ -109,7 +110,7 @@ def _spoken_frames(num_frames: int) -> Tensor:
 
 def _kaldi(samples: Tensor, *, dc_removal: bool) -> Tensor:
     """Kaldi's log-mel frames by torchaudio, from the signal with 240 zeros in front, as `diarnorm.fbank` has them."""
-    padded = torch.cat([torch.zeros(1, 240), samples], dim=1) * INT16_SCALE
+    padded = torch.cat([torch.zeros(1, WINDOW_SAMPLES - HOP_SAMPLES), samples], dim=1) * INT16_SCALE
     mel = kaldi.fbank(
         padded,
         num_mel_bins=NUM_MELS,
@@ -133,7 +134,7 @@ def _change(norm: str, before: Tensor, after: Tensor) -> Measure:
     size = float(y.square().mean().sqrt())
     per_second = [
         100 * float((b - a).square().mean().sqrt()) / size
-        for a, b in zip(y.split(100), changed.split(100), strict=True)
+        for a, b in zip(y.split(MELS_PER_S), changed.split(MELS_PER_S), strict=True)
     ]
     return average(norm, per_second)
 

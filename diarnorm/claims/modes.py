@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,7 +42,7 @@ class ModesConfig:
         check_range("duration_s", self.duration_s, low=2)
 
 
-def batchnorm_modes(config: ModesConfig, folder: Path) -> Evidence:
+def batchnorm_modes(config: ModesConfig) -> Evidence:
     """DER in each mode, averaged over the models; the measure is of a whole recording at once.
 
     Raises:

@@ -34,7 +34,7 @@ class QualityConfig:
         check_expression("names", self.names)
 
 
-def quality(config: QualityConfig, folder: Path) -> Evidence:
+def quality(config: QualityConfig) -> Evidence:
     """Pooled DER per norm, and the difference, paired by recordings and by seeds.
 
     Raises:

@@ -13,15 +13,17 @@ from diarnorm.claims.evidence import Measure
 
 CONFIRMED, CONDITIONAL, REFUTED, NOT_MEASURED = "confirmed", "conditional", "refuted", "not measured"
 HOLDS, FAILS, OPEN, MISSING = "holds", "fails", "open", "not measured"
-EXACT, TIMED, STUDY = "exact", "timed", "study"
-"""Kinds of experiments: seconds and the same everywhere; minutes and this machine's; trainings or models needed."""
+EXACT, TIMED, STUDY, GIVEN = "exact", "timed", "study", "given"
+"""Kinds of experiments: the same everywhere; this machine's; of trainings, in a folder that keeps them; of what the
+user has."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Where an experiment is: `function` in a module of `diarnorm.claims`, by its name.
 
-    One with a `recipe` takes a configuration, of the class `config` in the same module.
+    One with a `recipe` takes a configuration, of the class `config` in the same module, and one with `needs` does
+    nothing unless this key of it is given.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Experiment:
     function: str
     kind: str = EXACT
     config: str = ""
+    needs: str = ""
 
     @property
     def recipe(self) -> str:
@@ -200,7 +203,7 @@ CLAIMS = (
         6,
         "Without RMSNorm, loud bursts dominate attention",
         PRACTICE,
-        (Experiment("bursts", "bursts", "bursts", STUDY, "BurstConfig"),),
+        (Experiment("bursts", "bursts", "bursts", GIVEN, "BurstConfig", "models"),),
         (
             Criterion("pull_rms", "norm=rms: attention on a burst of +20 dB, over that on the same frames", high=1.5),
             Criterion("pull_none", "norm=none: the same", low=2.0),
@@ -214,7 +217,7 @@ CLAIMS = (
         "S. Ioffe and C. Szegedy, 2015; S. Wu and K. He, 2018",
         (
             Experiment("batchnorm_gap", "batchnorm", "batchnorm_gap"),
-            Experiment("batchnorm_modes", "modes", "batchnorm_modes", STUDY, "ModesConfig"),
+            Experiment("batchnorm_modes", "modes", "batchnorm_modes", GIVEN, "ModesConfig", "models"),
         ),
         (
             Criterion("gap_2", "train against eval at 2 frames", low=50, unit="%"),
@@ -292,7 +295,7 @@ CLAIMS = (
         12,
         "RMSNorm matches LayerNorm's quality",
         "B. Zhang and R. Sennrich, 2019",
-        (Experiment("quality", "quality", "quality", STUDY, "QualityConfig"),),
+        (Experiment("quality", "quality", "quality", GIVEN, "QualityConfig", "evaluation"),),
         (
             Criterion("rms_less_layer", "DER of RMSNorm less that of LayerNorm", high=1.0, unit="points"),
             Criterion("rms_less_layer_seeds", "the same, over seeds (Student's t)", high=1.0, unit="points"),

@@ -15,10 +15,11 @@ from diarnorm.bench.contestants import (
     training_call,
 )
 from diarnorm.bench.gpucheck import capture, make_step
-from diarnorm.bench.stopwatch import Comparison, compare
+from diarnorm.bench.stopwatch import MIN_ROUNDS, Comparison, compare, find_device
 from diarnorm.checks import check_choice, check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, geometric, number
 from diarnorm.model import ModelConfig
+from diarnorm.timebase import FRAME_MS
 
 FORMS = {
     "eager": ("ratio_eager", "eager", BASELINE),
@@ -53,7 +54,7 @@ class TimeConfig:
         for name in ("dims", "rows"):
             for value in getattr(self, name):
                 check_range(name, value, low=1)
-        check_range("rounds", self.rounds, low=5)
+        check_range("rounds", self.rounds, low=MIN_ROUNDS)
         check_range("step_frames", self.step_frames, low=1)
 
 
@@ -94,7 +95,7 @@ def _table(found: list[Found], step: Comparison, config: TimeConfig, device: tor
         (f"{form}, {dtype}, {count} x {dim}", f"{1e6 * one.other_s:.2f}", *_ratio(one))
         for form, dtype, dim, count, one in found
     ]
-    rows.append((f"streaming step, {80 * config.step_frames} ms", f"{1e6 * step.other_s:.0f}", *_ratio(step)))
+    rows.append((f"streaming step, {FRAME_MS * config.step_frames} ms", f"{1e6 * step.other_s:.0f}", *_ratio(step)))
     mode = "forward and backward" if config.backward else "forward"
     columns = ("form, dtype, rows x features", "us", "ratio", "95 % interval")
     return Table(f"RMSNorm over LayerNorm, {device.type}, {mode}", columns, tuple(rows))
@@ -106,18 +107,6 @@ def _measure(name: str, one: Comparison) -> Measure:
 
 def _ratio(one: Comparison) -> tuple[str, str]:
     return number(one.ratio), f"{number(one.low)} to {number(one.high)}"
-
-
-def find_device(name: str) -> torch.device:
-    """`cuda` where there is one, unless `name` says otherwise.
-
-    Raises:
-        ValueError: no such device, or no GPU.
-    """
-    from diarnorm.stream import find_device as checked
-
-    chosen = name if name else "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(checked(chosen))
 
 
 def _ratios(config: TimeConfig, device: torch.device) -> Iterator[Found]:

@@ -121,8 +121,8 @@ def given_values(changes: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def parse_shard(word: str) -> tuple[int, int]:
-    """K and N of a shard K/N.
+def parse_shard(word: str, key: str = "shard") -> tuple[int, int]:
+    """K and N of a shard K/N, given by the key of this name.
 
     >>> parse_shard("1/4")
     (1, 4)
@@ -132,7 +132,7 @@ def parse_shard(word: str) -> tuple[int, int]:
     """
     match = re.fullmatch(r"(\d+)/(\d+)", word)
     if match is None or not int(match[1]) < int(match[2]):
-        raise ValueError(f"shard={word} is none: give K/N with K from 0 to N - 1, such as shard=0/4")
+        raise ValueError(f"{key}={word} is none: give K/N with K from 0 to N - 1, such as {key}=0/4")
     return int(match[1]), int(match[2])
 
 

@@ -1,4 +1,4 @@
-"""Steps without a finite gradient: left out, counted, and traced to the conversations at fault."""
+"""Steps without a finite gradient: left out, counted, and traced to the conversations or crops at fault."""
 
 import math
 import sys
@@ -18,6 +18,10 @@ MAX_IN_ROW = 20
 """Skipped steps, one after another, that a run lives through."""
 
 
+class NothingFiniteError(ValueError):
+    """A run had nothing finite to learn from, too many steps in a row."""
+
+
 @dataclass
 class Skips:
     """Steps skipped so far, and how many of them were the last ones."""
@@ -29,14 +33,14 @@ class Skips:
         """Count a step with losses `values`; what was not finite: their names, or the gradient.
 
         Raises:
-            ValueError: too many in a row.
+            NothingFiniteError: too many in a row.
         """
         self.total, self.in_row = self.total + 1, self.in_row + 1
         names = [name for name, value in values.items() if name != "grad_norm" and not math.isfinite(value)]
         what = ", ".join(names) if names else "gradient"
         if self.in_row > MAX_IN_ROW:
             t = config.train
-            raise ValueError(
+            raise NothingFiniteError(
                 f"{self.in_row} steps in a row had nothing finite to learn from, the last was step {step} ({what}): "
                 f"lower train.learning_rate={t.learning_rate} or train.clip={t.clip} and start anew"
             )
@@ -53,12 +57,13 @@ def report(
     step: int,
     teacher: Tensor | None = None,
 ) -> None:
-    """Say which step was skipped for `what`, and the seeds of the conversations at fault where they can be told."""
+    """Say which step was skipped for `what`, and the rows at fault where they can be told, as [seed, batch, row]: what
+    their conversations, or crops of recordings, are drawn from."""
     t = config.train
     found = suspects(model, heads, batches, config, step=step, teacher=teacher)
-    seeds = ", ".join(str([t.seed, step * t.accumulate + number, row]) for number, row in found)
+    rows = ", ".join(str([t.seed, step * t.accumulate + number, row]) for number, row in found)
     if rank() == 0:
-        about = f"; conversations with seeds {seeds}" if seeds else ""
+        about = f"; at fault, as [seed, batch, row]: {rows}" if rows else ""
         print(f"step {step} of seed {t.seed}: {what} not finite, skipped{about}", file=sys.stderr)
 
 
@@ -72,7 +77,7 @@ def suspects(
     step: int,
     teacher: Tensor | None = None,
 ) -> list[tuple[int, int]]:
-    """Conversations of a step whose input or loss is not finite on its own, as (batch, row in the whole batch).
+    """Rows of a step whose input or loss is not finite on its own, as (batch, row in the whole batch).
 
     Empty where the fault is not theirs: it then shows with none, or with all.
     """

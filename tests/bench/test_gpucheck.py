@@ -126,6 +126,36 @@ def test_lines_say_what_failed() -> None:
     assert line(Finding("x", "1 us", "at most 2", True)).endswith("ok")
     assert line(Finding("x", "3 us", "at most 2", False)).endswith("BELOW THE BAR")
     assert line(Finding("x", "3 us")).endswith("3 us")
+    assert line(Finding("x", "0.1", "right", False, is_result=True)).endswith("WRONG")
+
+
+def test_a_step_that_gives_something_else_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a graph would that keeps the result of the warm-up: what it gives afterwards is not what the step gives."""
+    right = gpucheck.make_step
+
+    def stale(*arguments: Any) -> Any:
+        step, result = right(*arguments)
+        return step, lambda: [tensor + 1 for tensor in result()]
+
+    monkeypatch.setattr(gpucheck, "seconds_per_call", lambda *arguments, **options: 1e-3)
+    assert gpucheck.tell(check_step(CPU, TINY, chunk=2))
+    monkeypatch.setattr(gpucheck, "make_step", stale)
+    assert not gpucheck.tell(check_step(CPU, TINY, chunk=2))
+    assert capsys.readouterr().out.count("WRONG") == 3
+
+
+def test_slow_is_not_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpucheck.tell([Finding("x", "3 us", "at most 2", False), Finding("y", "1", "1", True, is_result=True)])
+    assert not gpucheck.tell(check_large_tensor_lost())
+    assert capsys.readouterr().out.count("BELOW THE BAR") == 1
+
+
+def check_large_tensor_lost() -> list[Finding]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpucheck, "rms_norm", lambda x, weight, eps: torch.zeros_like(x))
+        return list(check_large_tensor(CPU, rows=20))
 
 
 @pytest.mark.gpu

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from diarnorm.bench import stopwatch
-from diarnorm.bench.stopwatch import compare, measure_machine, median_interval, sample, seconds_per_call
+from diarnorm.bench.stopwatch import (
+    MIN_ROUNDS,
+    compare,
+    find_device,
+    measure_machine,
+    median_interval,
+    sample,
+    seconds_per_call,
+)
 
 CPU = torch.device("cpu")
 
@@ -36,8 +44,17 @@ def test_the_interval_holds_the_median_in_95_percent(count: int) -> None:
     assert outside(low) <= 0.05 < outside(low + 1)
 
 
-def test_too_few_pairs_give_the_whole_range() -> None:
-    assert [median_interval(count) for count in (1, 2, 3, 5)] == [(0, 0), (0, 1), (0, 2), (0, 4)]
+def test_too_few_pairs_have_no_interval(now: list[float]) -> None:
+    """The whole range of five values misses the median in 2 / 2^5 of all cases, that of six in 2 / 2^6."""
+    assert 2 / 2 ** (MIN_ROUNDS - 1) > 0.05 > 2 / 2**MIN_ROUNDS
+
+    def call() -> None:
+        now[0] += 2e-3
+
+    found = {rounds: compare(call, call, CPU, rounds=rounds) for rounds in (1, 5, 6)}
+    unknown = (-math.inf, math.inf)
+    assert [(each.low, each.high) == unknown for each in found.values()] == [True, True, False]
+    assert all(each.ratio == pytest.approx(1.0) for each in found.values())
 
 
 def test_the_interval_covers_in_simulation() -> None:
@@ -62,6 +79,13 @@ def test_a_ratio_that_is_known(now: list[float]) -> None:
     assert found.low <= found.ratio <= found.high
     assert found.high - found.low < 0.01
     assert found.other_s > 3e-3
+
+
+def test_only_what_has_a_clock_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_device("cpu") == CPU
+    monkeypatch.setattr(stopwatch.stream, "find_device", torch.device)
+    with pytest.raises(ValueError, match="device=mps cannot be timed: give cpu or cuda"):
+        find_device("mps")
 
 
 def test_short_calls_are_repeated_within_a_sample(now: list[float]) -> None:

@@ -72,6 +72,8 @@ def test_figures_of_a_known_clock(model: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ([], "the following arguments are required: WHAT"),
         (["strem"], "invalid choice: 'strem'"),
+        (["--threads", "2", "norm"], "norm goes first: diarnorm bench norm ..."),
+        (["--json", "train"], "train goes first: diarnorm bench train ..."),
         (["stream", "--chunk-ms", "100"], "chunk_ms=100 is not a multiple of 80 ms: give 80 or 160"),
         (["stream", "--max-speakers", "0"], "max_speakers=0 is out of range: give 1 to 64"),
         (["stream", "--seconds", "nan"], "nan is out of range: give seconds, 0 or more"),

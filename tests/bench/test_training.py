@@ -38,10 +38,11 @@ def test_figures_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     figures = json.loads(capsys.readouterr().out)
     assert [rate["what"] for rate in figures["simulator"]] == ["simulator", "simulator and features"]
     for rate in figures["simulator"]:
-        assert 0 < rate["low"] <= rate["audio_s_per_s"] <= rate["high"]
+        assert rate["audio_s_per_s"] > 0
+        assert (rate["low"], rate["high"]) == ("-inf", "inf")  # two batches have no interval
     rms, layer = figures["training"]
     assert (rms["norm"], layer["norm"], layer["ratio"]) == ("rms", "layer", 1.0)
-    assert 0.2 < rms["low"] <= rms["ratio"] <= rms["high"] < 5
+    assert 0.2 < rms["ratio"] < 5
     for step in (rms, layer):
         assert step["steps_per_s"] == pytest.approx(1000 / step["step_ms"])
         assert step["audio_s_per_s"] == pytest.approx(2 * 4 * step["steps_per_s"])
@@ -80,14 +81,14 @@ def test_ratios_are_medians_of_rounds_in_turns(
 
 
 def test_audio_per_second_of_a_known_clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([9.0, 9.0, 0.1, 0.2, 0.4, 9.0, 9.0, 0.5, 0.5, 1.0])
+    times = iter([9.0, 9.0, 0.1, 0.2, 0.4, 0.2, 0.2, 0.2, 9.0, 9.0, 0.5, 0.5, 1.0, 0.5, 0.5, 0.5])
 
     def fake_sample(call: Callable[[], object], *_: object) -> float:
         call()
         return next(times)
 
     monkeypatch.setattr(stopwatch, "sample", fake_sample)
-    assert main(["bench", "train", "--steps", "0", "--batches", "3", "--batch", "2", "--seconds", "2.4"]) == 0
+    assert main(["bench", "train", "--steps", "0", "--batches", "6", "--batch", "2", "--seconds", "2.4"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["simulator", "24", "12..48"]
     assert lines[2].split() == ["simulator", "and", "features", "10", "5..10"]

@@ -9,7 +9,7 @@ import pytest
 from diarnorm import cli
 from diarnorm.claims import command
 from diarnorm.claims.command import find_experiments, listing, make_parser
-from diarnorm.claims.registry import CLAIMS
+from diarnorm.claims.registry import CLAIMS, Experiment
 
 
 def test_options_are_these() -> None:
@@ -31,6 +31,8 @@ def test_the_list_names_every_claim_and_recipe() -> None:
         assert claim.sentence in text
         assert all(criterion.bounds in text for criterion in claim.criteria)
     assert "recipes/claims/placement.yaml" in text
+    assert "quality: needs evaluation=..., recipes/claims/quality.yaml" in text
+    assert "placement: a study" in text
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,9 @@ def test_all_is_everything() -> None:
         (["8", "grid.norms=[rsm]"], "grid.norms=rsm is not known: choose one of rms, layer, batch, none"),
         (["9", "grid.seeds=[]"], "grid.seeds is empty: give one or more"),
         (["13", "sizes_kb=[1]"], "sizes_kb=[1] has no large call"),
+        (["13", "rounds=5"], "rounds=5 is out of range: give 6 or more"),
+        (["2", "rounds=5"], "rounds=5 is out of range: give 6 or more"),
+        (["2", "device=meta"], "device=meta cannot be"),
         (["6", "models=[rms]", "levels_db=[0]"], "levels_db=[0.0] lacks 20"),
         (["11", "pretrained=rms"], "pretrained=rms has norm=rms: give a model trained with norm=layer"),
     ],
@@ -83,6 +88,49 @@ def _without_exact(words: list[str]) -> list:
     return found if words == ["1"] else [each for each in found if each.kind != "exact"]
 
 
+def stubbed(monkeypatch: pytest.MonkeyPatch, refused: str = "") -> dict[str, list[str]]:
+    """What would be run from here on, with the changes that each takes; one is refused."""
+    ran: dict[str, list[str]] = {}
+
+    def run(experiment: Experiment, overrides: list[str], output: Path) -> int:
+        ran[experiment.name] = overrides
+        return 2 if experiment.name == refused else 0
+
+    monkeypatch.setattr(command, "run", run)
+    return ran
+
+
+def test_all_leaves_out_what_needs_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = stubbed(monkeypatch)
+    assert cli.main(["claims", "all", "--output", str(tmp_path)]) == 0
+    needy = {"bursts", "batchnorm_modes", "quality"}
+    assert ran.keys() == {each.name for each in find_experiments(["all"])} - needy
+    err = capsys.readouterr().err
+    assert all(f"{name} is left out: give " in err for name in needy)
+    assert cli.main(["claims", "all", "evaluation=x", "--output", str(tmp_path)]) == 0
+    assert ran["quality"] == ["evaluation=x"]
+
+
+def test_changes_go_to_those_that_have_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = stubbed(monkeypatch)
+    assert cli.main(["claims", "2", "8", "13", "rounds=9", "+grid.part=0/2", "--output", str(tmp_path)]) == 0
+    assert ran == {"time": ["rounds=9"], "placement": ["+grid.part=0/2"], "bandwidth": ["rounds=9"]}
+    ran.clear()
+    assert cli.main(["claims", "all", "roundz=9", "--output", str(tmp_path)]) == 2
+    assert "roundz=9: no recipe of these has this key: time, bursts, " in capsys.readouterr().err
+    assert not ran
+
+
+def test_all_fails_with_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = stubbed(monkeypatch, refused="placement")
+    assert cli.main(["claims", "all", "grid.part=5/2", "--output", str(tmp_path)]) == 2
+    assert "start" in ran  # the others are run all the same
+
+
 def test_a_run_leaves_evidence_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["claims", "1", "--output", str(tmp_path)]) == 0
     assert "confirmed" in capsys.readouterr().out
@@ -94,9 +142,9 @@ def test_a_run_leaves_evidence_and_a_report(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_timed_claims_take_their_sizes_from_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["dims=[64]", "rows=[1,4]", "rounds=5", "compiled=false", "device=cpu", "step_frames=1"]
+    sizes = ["dims=[64]", "rows=[1,4]", "rounds=6", "compiled=false", "device=cpu", "step_frames=1"]
     assert cli.main(["claims", "2", *sizes, "--output", str(tmp_path)]) == 0
     text = (tmp_path / "claims.md").read_text("utf-8")
     assert "eager, float32, 4 x 64" in text
     assert "by torch.compile | at most 0.93 | - | not measured" in text
-    assert "rounds=5" in text
+    assert "rounds=6" in text

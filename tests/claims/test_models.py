@@ -39,7 +39,7 @@ def test_bursts_report_a_pull_for_each_norm(tmp_path: Path) -> None:
         models[norm] = str(tmp_path / f"{norm}.safetensors")
         save_checkpoint(models[norm], make_checkpoint(norm, talkative=False))
     config = BurstConfig(models=models, levels_db=(20.0,), longest_s=6.0)
-    found = bursts.bursts(config, tmp_path)
+    found = bursts.bursts(config)
     assert {measure.name for measure in found.measures} == {"pull_rms", "pull_none"}
     assert all(measure.value > 0 for measure in found.measures)
     assert {row[0] for row in found.tables[0].rows} == {"rms (rms), +20 dB", "none (none), +20 dB"}
@@ -54,7 +54,7 @@ def test_a_burst_that_is_not_there_pulls_nothing(
     monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=events))
     save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms", chunk=12))
     config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.5)
-    found = bursts.bursts(config, tmp_path)
+    found = bursts.bursts(config)
     assert [(each.value, each.low, each.high) for each in found.measures] == [(1.0, 1.0, 1.0)]
     assert found.tables[0].rows[0][2] == found.tables[0].rows[0][3]
 
@@ -64,9 +64,9 @@ def test_recordings_without_a_marked_frame_are_left_out(tmp_path: Path, monkeypa
     monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=next(marks, ())))
     save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms"))
     config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.0)
-    assert bursts.bursts(config, tmp_path).measures[0].value == 1.0
+    assert bursts.bursts(config).measures[0].value == 1.0
     with pytest.raises(ValueError, match="bursts mark no frame of any recording"):
-        bursts.bursts(config, tmp_path)  # no marks are left
+        bursts.bursts(config)  # no marks are left
 
 
 def test_a_recording_counts_once_however_many_models() -> None:
@@ -103,14 +103,14 @@ def test_modes_of_a_model_file(corpus: Path, tmp_path: Path) -> None:
     path = tmp_path / "batch.safetensors"
     save_checkpoint(path, Checkpoint(make_model("batch", talkative=False), training={}))
     config = ModesConfig(models=[str(path)], speech=str(corpus), conversations=2, duration_s=6.0)
-    found = modes.batchnorm_modes(config, tmp_path)
+    found = modes.batchnorm_modes(config)
     assert [measure.name for measure in found.measures] == ["der_of_train_mode"]
     assert len(found.tables[0].rows[0]) == 5
     save_checkpoint(path, make_checkpoint("rms"))
     with pytest.raises(ValueError, match="batch has no BatchNorm: give models trained with norm=batch"):
-        modes.batchnorm_modes(config, tmp_path)
+        modes.batchnorm_modes(config)
     with pytest.raises(ValueError, match="no model to run"):
-        modes.batchnorm_modes(ModesConfig(), tmp_path)
+        modes.batchnorm_modes(ModesConfig())
 
 
 def batch_config(corpus: Path, folder: Path, **changes: Any) -> ModesConfig:
@@ -122,8 +122,8 @@ def batch_config(corpus: Path, folder: Path, **changes: Any) -> ModesConfig:
 
 
 def test_a_conversation_counts_once_however_many_models(corpus: Path, tmp_path: Path) -> None:
-    one = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}), tmp_path)
-    two = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}, b={}), tmp_path)
+    one = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}))
+    two = modes.batchnorm_modes(batch_config(corpus, tmp_path, a={}, b={}))
     assert two.measures == one.measures
     assert one.measures[0].low < one.measures[0].value < one.measures[0].high
 
@@ -145,16 +145,16 @@ def test_modes_know_how_many_speakers_there_may_be(monkeypatch: pytest.MonkeyPat
 
 def test_modes_are_those_of_the_model_as_it_is_asked_for(corpus: Path, tmp_path: Path) -> None:
     deaf = {"turns": {"onset": 1.0, "offset": 1.0}}
-    rows = modes.batchnorm_modes(batch_config(corpus, tmp_path, own={}, deaf=deaf), tmp_path).tables[0].rows
+    rows = modes.batchnorm_modes(batch_config(corpus, tmp_path, own={}, deaf=deaf)).tables[0].rows
     assert rows[1][1:] == ("100 %",) * 4
     assert rows[0][1] != "100 %"
     with pytest.raises(ValueError, match="fast asks for chunk_ms=480, but chunks are 960 ms here: leave it out"):
-        modes.batchnorm_modes(batch_config(corpus, tmp_path, fast={"chunk_ms": 480}), tmp_path)
+        modes.batchnorm_modes(batch_config(corpus, tmp_path, fast={"chunk_ms": 480}))
     with pytest.raises(ValueError, match="told has oracle_memory, which is not done here: leave it out"):
-        modes.batchnorm_modes(batch_config(corpus, tmp_path, told={"oracle_memory": True}), tmp_path)
+        modes.batchnorm_modes(batch_config(corpus, tmp_path, told={"oracle_memory": True}))
     (tmp_path / "turns").mkdir()
     with pytest.raises(ValueError, match="turns is a folder, not a model that runs: give model files"):
-        modes.batchnorm_modes(ModesConfig(models=[str(tmp_path / "turns")]), tmp_path)
+        modes.batchnorm_modes(ModesConfig(models=[str(tmp_path / "turns")]))
 
 
 # ---- quality ----------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def write_results(folder: Path, models: dict[str, float], of: int = 1, left_out:
 def test_quality_leaves_out_models_that_are_no_seeds(tmp_path: Path) -> None:
     """A model of another front end has the norm in its name, too."""
     write_results(tmp_path, {"rms-0": 0.0, "layer-0": 0.0, "rms_none": 2.0, "post": 9.0}, of=4)
-    of_all = quality(QualityConfig(str(tmp_path)), tmp_path)
-    of_seeds = quality(QualityConfig(str(tmp_path), names="-[0-9]$"), tmp_path)
+    of_all = quality(QualityConfig(str(tmp_path)))
+    of_seeds = quality(QualityConfig(str(tmp_path), names="-[0-9]$"))
     found = [each.measures[0].value for each in (of_all, of_seeds)]
     assert found == [pytest.approx(10.0), 0.0]  # 1 s of 10 in the mean of two models
     assert of_all.notes[1:] == (
@@ -250,11 +250,11 @@ def test_quality_takes_the_whole_of_one_evaluation(tmp_path: Path) -> None:
     models = {"rms-0": 0.0, "layer-0": 1.0}
     write_results(tmp_path / "part", models, of=4, left_out=[2])
     with pytest.raises(ValueError, match=r"1 of 4 shards are missing: run shard=2/4 first"):
-        quality(QualityConfig(str(tmp_path / "part")), tmp_path)
+        quality(QualityConfig(str(tmp_path / "part")))
     for name in ("one", "other"):
         write_results(tmp_path / "two" / name, {**models, name: 0.0})
     with pytest.raises(ValueError, match=r"is of another evaluation .* models differ in"):
-        quality(QualityConfig(str(tmp_path / "two")), tmp_path)
+        quality(QualityConfig(str(tmp_path / "two")))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from diarnorm.claims.finetuning import FinetuneConfig, freeze
 from diarnorm.claims.records import Record, load_all, save
 from diarnorm.conformer import EncoderConfig
 from diarnorm.model import Model, ModelConfig
+from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer
 from tests.tiny_run import tiny_run
 
@@ -132,7 +133,7 @@ def test_a_run_that_stops_is_an_outcome(corpus: Path, tmp_path: Path, monkeypatc
         with self._log() as log:
             assert log is not None
             log.add(1, 0.0, 1.0, {**step, "births": math.nan}, {})
-        raise ValueError("21 steps in a row had nothing finite to learn from, the last was step 20 (births)")
+        raise NothingFiniteError("21 steps")
 
     monkeypatch.setattr(Trainer, "run", stop)
     found = run_cell(cell, tmp_path)
