@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from diarnorm.evaluation.families import spread
-
 CONFIDENCE = 0.95
 LARGEST_LOG = 700.0
 """Logarithm of about the largest number there is."""
@@ -105,6 +103,8 @@ def average(name: str, values: Sequence[float]) -> Measure:
     Raises:
         ValueError: no values.
     """
+    from diarnorm.evaluation.families import spread  # loads torch, which `diarnorm claims --help` does without
+
     if len(values) == 0:
         raise ValueError(f"no values to average for {name}: give one or more")
     if not all(map(math.isfinite, values)):
