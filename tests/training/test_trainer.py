@@ -29,9 +29,9 @@ from diarnorm.training.losses import Batch, training_losses
 from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.training.trainer import Trainer
 from diarnorm.training.trainlog import TrainingLog
+from tests.processes import CONTEXT
 from tests.tiny_run import STAGES, differing, saved_tensors, tensors_in, tiny_run
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -171,27 +171,25 @@ def test_a_run_that_goes_on_leaves_its_average_for_others(corpus: Path, tmp_path
     assert "finished" not in load_checkpoint(whole_run / "model.safetensors").training
 
 
-KILLED_WHILE_SAVING = """
-import os, signal, sys, torch
-from pathlib import Path
-from diarnorm.training.trainer import Trainer
-from tests.tiny_run import tiny_run
+def train_to_a_kill(corpus: Path, folder: Path) -> None:
+    """In a process of its own, which ends amid saving step 4."""
 
-def save(state, path):
-    whole_save(state, path)
-    if state["step"] == 4:
-        os.truncate(path, Path(path).stat().st_size // 2)
-        os.kill(os.getpid(), signal.SIGKILL)
+    def save(state: dict[str, Any], path: Path) -> None:
+        whole_save(state, path)
+        if state["step"] == 4:
+            os.truncate(path, Path(path).stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
 
-whole_save, torch.save = torch.save, save
-Trainer(tiny_run(Path(sys.argv[1]), workers=1), sys.argv[2]).run()
-"""
+    torch.set_num_threads(1)
+    whole_save, torch.save = torch.save, save
+    Trainer(tiny_run(corpus, workers=1), folder).run()
 
 
 def test_a_kill_while_saving_leaves_the_checkpoint_before(corpus: Path, whole_run: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED_WHILE_SAVING, str(corpus), str(tmp_path)]
-    killed = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = CONTEXT.Process(target=train_to_a_kill, args=(corpus, tmp_path))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
     assert torch.load(tmp_path / "last.pt", weights_only=True)["step"] == 2
     with pytest.raises((RuntimeError, EOFError)):
         torch.load(tmp_path / "last.part", weights_only=True)
@@ -326,7 +324,7 @@ def spoil_input(patch: pytest.MonkeyPatch) -> None:
         (spoil_loss, "step 1 of seed 0: births not finite, skipped"),
         (
             spoil_input,
-            "step 1 of seed 0: births, own, speech, speaker not finite, skipped; conversations with seeds [0, 1, 1]",
+            "step 1 of seed 0: births, own, speech, speaker not finite, skipped; at fault, as [seed, batch, row]: [0, 1, 1]",
         ),
     ],
 )
@@ -425,8 +423,8 @@ def test_training_without_a_learning_rate_does_not(
 
 
 ONE_VALUE = [(1, 0.08, 1), (2, 0.08, 1), (1, 0.96, 6)]
-"""Batch size, seconds of a crop, frames of a chunk: BatchNorm's statistics are of so little. It meets all of them, every
-other norm one."""
+"""Batch size, seconds of a crop, frames of a chunk: BatchNorm's statistics are of so little. It meets all of them,
+every other norm one."""
 PAIRS = [("batch", *few) for few in ONE_VALUE]
 PAIRS += [(norm, *ONE_VALUE[number % 3]) for number, norm in enumerate(norm for norm in NORMS if norm != "batch")]
 
