@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--speech {options.speech} does not exist")
     import torch
 
-    from diarnorm.stream import find_device
+    from diarnorm.bench.stopwatch import find_device
 
     torch.set_num_threads(options.threads)
     device = find_device(options.device)

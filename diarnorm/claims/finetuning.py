@@ -131,27 +131,13 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
         f"{arm}_der": [o.der - kept.der for o, kept in zip(by_arm[arm], by_arm["none"], strict=True) if _ended(kept)]
         for arm in ARMS[1:]
     }
-    rows = []
-    for arm, own in by_arm.items():
-        recovered = [_recovered(o, kept) for o, kept in zip(own, by_arm["none"], strict=True)]
-        error = 100 * mean(errors[arm, o.facts["seed"]] for o in own)
-        first = mean(mean(o.losses[:SMOOTH]) for o in own)
-        rows.append(
-            (
-                arm,
-                f"{number(error)} %",
-                number(first),
-                number(mean(o.last_loss for o in own)),
-                ", ".join(recovered),
-                f"{number(mean(o.der for o in own))} %",
-            )
-        )
+    rows = tuple(_row(arm, own, by_arm["none"], errors) for arm, own in by_arm.items())
     lines = tuple(_curve(arm, by_arm[arm]) for arm in ARMS)
     columns = ("arm", "error of the function", "loss at first", "at the end", "steps to recover, by seed", "DER")
     return Evidence(
         "finetuning",
         tuple(average(name, points) for name, points in differences.items() if points),
-        (Table("A model with LayerNorm trained further", columns, tuple(rows)),),
+        (Table("A model with LayerNorm trained further", columns, rows),),
         (Plot("Fine-tuning after a swap of the norm", "step", "loss", lines),),
         (
             "none keeps LayerNorm; naive puts RMSNorm in its place; exact converts first; frozen is naive with all but "
@@ -163,6 +149,19 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
                 for seed in stopped
             ),
         ),
+    )
+
+
+def _row(arm: str, own: list[Outcome], kept: list[Outcome], errors: dict[tuple[str, int], float]) -> tuple[str, ...]:
+    """An arm's figures, means over seeds."""
+    recovered = [_recovered(one, other) for one, other in zip(own, kept, strict=True)]
+    return (
+        arm,
+        f"{number(100 * mean(errors[arm, o.facts['seed']] for o in own))} %",
+        number(mean(mean(o.losses[:SMOOTH]) for o in own)),
+        number(mean(o.last_loss for o in own)),
+        ", ".join(recovered),
+        f"{number(mean(o.der for o in own))} %",
     )
 
 
