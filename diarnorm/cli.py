@@ -14,11 +14,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from diarnorm.commands.arguments import USER_ERROR
+from diarnorm.files import naming
 
 OK, PROGRAM_ERROR, INTERRUPTED, BROKEN_PIPE = 0, 1, 130, 141
 
@@ -49,6 +50,28 @@ COMMANDS = {
 
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of output rather than of what the user named."""
+STDOUT = "standard output"
+"""What errors call it, where others have the path of a file."""
+
+
+class StandardOutput:
+    """Standard output, all of it, with errors that say that it was standard output."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with naming(STDOUT):
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+        with naming(STDOUT):
+            self._stream.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,9 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
-        code = _run(name, words)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        if sys.stdout is None:
+            return _run(name, words)
+        with redirect_stdout(StandardOutput(sys.stdout)) as output:
+            code = _run(name, words)
+            output.flush()
         return code
     except KeyboardInterrupt as interrupt:
         return 128 + getattr(interrupt, "signal_number", INTERRUPTED - 128)
@@ -70,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code, sentence = explain(error)
         if sentence is not None:
             print(f"{f'diarnorm {name}'.strip()}: {sentence}", file=sys.stderr)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.filename == STDOUT:
             _drop_stdout()
         return code
 
@@ -125,14 +150,15 @@ def explain(error: Exception) -> tuple[int, str | None]:
     >>> explain(ValueError("channel 3 asked for, the input has 2"))
     (2, 'channel 3 asked for, the input has 2')
     """
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) and error.filename == STDOUT:
         return BROKEN_PIPE, None
     if isinstance(error, ValueError):
         return USER_ERROR, str(error)
-    if isinstance(error, OSError) and error.errno is not None:
-        target = error.filename if error.filename is not None else "standard output"
-        is_output = error.errno in DISK_ERRORS or error.filename is None
-        return PROGRAM_ERROR if is_output else USER_ERROR, f"{target}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS and error.filename is None:
+        return PROGRAM_ERROR, f"a file cannot be written or read: {error.strerror} (--debug shows which)"
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        is_output = error.errno in DISK_ERRORS or error.filename == STDOUT
+        return PROGRAM_ERROR if is_output else USER_ERROR, f"{error.filename}: {error.strerror}"
     return PROGRAM_ERROR, f"internal error, {type(error).__name__}: {error} (--debug shows where)"
 
 

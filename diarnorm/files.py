@@ -20,6 +20,17 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Errors of reading or writing say where it was, as those of an open file do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, place) from error
+
+
 def file_sha256(path: Path) -> str:
     """Hash of a file's bytes.
 

@@ -8,7 +8,8 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ SHOWN = ("job", "hydra", "all")
 ADVICE = ("set the environment", "To append to your", "full_key", "object_type", "reference_type")
 ADVICE += ("Config search path", "provider=", "schema=", "See https://hydra.cc")
 """Beginnings of lines in Hydra's errors that do not fit these commands."""
+FULL_ERROR = "HYDRA_FULL_ERROR"
+"""Environment variable by which Hydra raises errors instead of reporting them itself."""
 
 
 class JobFailed(BaseException):
@@ -89,19 +92,14 @@ class HydraCommand:
         add_resolvers()
         schema = self.schema()
         ConfigStore.instance().store("schema", node=schema, provider="diarnorm")
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `run`, which says them in one sentence
         options, overrides = _options_first(words)
         overrides = [word for given in overrides for word in (*self._emptied(given, schema), given)]
         overrides += [f"hydra.searchpath=[{quoted(str(configs_dir()))}]", f"hydra.job.name={quoted(job_name)}"]
         for group in ("job_logging", "hydra_logging"):  # no lines on stdout, no empty log file; warnings are seen
             if not any(word.startswith(f"hydra/{group}=") for word in overrides):
                 overrides.append(f"hydra/{group}=none")
-        before = sys.argv
-        sys.argv = [f"diarnorm {self.name}", *options, *overrides]
-        try:
+        with _as_hydra_wants([f"diarnorm {self.name}", *options, *overrides]):
             hydra.main(version_base="1.3", config_path=str(folder), config_name=config)(self.job)()
-        finally:
-            sys.argv = before
 
     def _emptied(self, word: str, schema: Any) -> list[str]:
         """What goes before an override of a whole free key of any type: Hydra would merge a dict into the recipe's, and
@@ -191,6 +189,21 @@ class HydraCommand:
         part = re.search(r"Key '(\w+)' not in", text)  # in a list, where the rest of the key is not told
         hint = self.nearest_key(wrong[1]) if wrong else ""
         return hint if hint or not part else self.nearest_key(f".{part[1]}")
+
+
+@contextmanager
+def _as_hydra_wants(argv: list[str]) -> Iterator[None]:
+    """Hydra's command line, and its errors as they are: they reach `run`, which says them in one sentence."""
+    before, full_error = sys.argv, os.environ.get(FULL_ERROR)
+    sys.argv, os.environ[FULL_ERROR] = argv, "1"
+    try:
+        yield
+    finally:
+        sys.argv = before
+        if full_error is None:
+            del os.environ[FULL_ERROR]
+        else:
+            os.environ[FULL_ERROR] = full_error
 
 
 def check_words(words: Sequence[str], folder: Path) -> None:

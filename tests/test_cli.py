@@ -123,14 +123,28 @@ def test_a_mistake_in_the_arguments_is_one_sentence(
     assert err.count("\n") == 1
 
 
+STDOUT, INTERNAL, SHOWS = "standard output", "internal error", "(--debug shows where)"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "sentence"),
     [
         (ValueError("channel 3 asked for"), 2, "diarnorm info: channel 3 asked for\n"),
         (FileNotFoundError(errno.ENOENT, "No such file", "x.rttm"), 2, "diarnorm info: x.rttm: No such file\n"),
         (OSError(errno.ENOSPC, "No space left", "out/x.rttm"), 1, "diarnorm info: out/x.rttm: No space left\n"),
-        (OSError(errno.ENOSPC, "No space left"), 1, "diarnorm info: standard output: No space left\n"),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
+        (OSError(errno.ENOSPC, "No space left", STDOUT), 1, "diarnorm info: standard output: No space left\n"),
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            1,
+            "diarnorm info: a file cannot be written or read: No space left (--debug shows which)\n",
+        ),
+        (OSError(errno.ENOMEM, "No memory"), 1, f"diarnorm info: {INTERNAL}, OSError: [Errno 12] No memory {SHOWS}\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe", STDOUT), 141, ""),
+        (
+            BrokenPipeError(errno.EPIPE, "Broken pipe"),
+            1,
+            f"diarnorm info: {INTERNAL}, BrokenPipeError: [Errno 32] Broken pipe {SHOWS}\n",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (KeyError("x"), 1, "diarnorm info: internal error, KeyError: 'x' (--debug shows where)\n"),
     ],

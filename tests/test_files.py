@@ -1,11 +1,13 @@
 """Files that are written all at once, told apart by their bytes, and named so that any system takes them."""
 
+import errno
 import hashlib
+import io
 from pathlib import Path
 
 import pytest
 
-from diarnorm.files import file_sha256, replacing
+from diarnorm.files import file_sha256, naming, replacing
 
 
 def test_a_file_is_replaced_at_the_end_and_not_before(tmp_path: Path) -> None:
@@ -32,6 +34,16 @@ def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path: Path
         stopped()
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["table.md"]
+
+
+def test_an_error_says_where_it_was() -> None:
+    for error in (OSError(errno.ENOSPC, "No space left"), OSError(errno.ENOSPC, "No space left", "partial")):
+        with pytest.raises(OSError, match=r"No space left: 'table\.md'"), naming("table.md"):
+            raise error
+    with pytest.raises(BrokenPipeError), naming("table.md"):
+        raise OSError(errno.EPIPE, "Broken pipe")
+    with pytest.raises(io.UnsupportedOperation, match=r"^not writable$"), naming("table.md"):
+        raise io.UnsupportedOperation("not writable")
 
 
 def test_the_hash_is_that_of_the_bytes(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError("merge=FOLDER goes alone: models, sets and settings stand in the results")
         from diarnorm.evaluation.results import find_shards
 
-        finish(find_shards(Path(merges[0])), Path(merges[0]))
+        folder = Path(merges[0]).expanduser()
+        finish(find_shards(folder), folder)
         return 0
     folder, config = find_recipe(RECIPE, argv, COMMAND.name)
     words = [word for word in argv if not word.startswith("recipe=")]
@@ -78,7 +79,10 @@ def evaluate_job(config: Any) -> dict[str, float]:
     run_dir = Path(runtime.output_dir)
     checked = from_plain(EvaluateConfig, COMMAND.values(config))
     shard = evaluate(checked, run_dir, Path(runtime.cwd))
-    write_shard(shard, run_dir)
+    gone = write_shard(shard, run_dir)
+    if gone is not None:
+        said = f"the results of another evaluation that were in {run_dir} are gone: {gone}"
+        print(f"diarnorm evaluate: {said}", file=sys.stderr)
     shards = shards_beside(shard, run_dir)
     if len(shards) < shard.of:
         print(f"shard {checked.shard} is done; {len(shards)} of {shard.of} are there", file=sys.stderr)
@@ -93,19 +97,19 @@ def finish(shards: "Sequence[Shard]", folder: Path, *, strict: bool = False) -> 
         ValueError: shards that are missing or do not belong together; with `strict`, a missing hypothesis.
     """
     from diarnorm.evaluation.comparison import compare
-    from diarnorm.evaluation.figures import draw, draw_causes
+    from diarnorm.evaluation.figures import NO_MATPLOTLIB, draw, draw_causes, has_matplotlib
     from diarnorm.evaluation.results import merge
     from diarnorm.evaluation.rows import POOLED
     from diarnorm.evaluation.tables import notes_of, pooled_table, write_tables
 
     comparison = compare(merge(shards))
     paths = write_tables(comparison, folder)
-    try:
+    if has_matplotlib():
         for picture, name in ((draw, "evaluation.png"), (draw_causes, "causes.png")):
             picture(comparison, folder / name)
             paths.append(folder / name)
-    except ValueError as error:
-        print(f"diarnorm evaluate: {error}", file=sys.stderr)
+    else:
+        print(f"diarnorm evaluate: {NO_MATPLOTLIB}", file=sys.stderr)
     for note in notes_of(comparison):
         print(f"diarnorm evaluate: {note}", file=sys.stderr)
     print(pooled_table(comparison))

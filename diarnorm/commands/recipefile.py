@@ -25,7 +25,7 @@ def find_recipe(name: str, argv: Sequence[str], default: str) -> tuple[Path, str
     asked = values_of("recipe", argv)
     if not asked:
         return configs_dir(), default
-    for folder in (recipes_dir() / asked[-1], Path(asked[-1]).resolve()):
+    for folder in (recipes_dir() / asked[-1], Path(asked[-1]).expanduser().resolve()):
         if (folder / f"{name}.yaml").is_file():
             return folder, name
     known = ", ".join(sorted(path.parent.name for path in recipes_dir().glob(f"*/{name}.yaml")))

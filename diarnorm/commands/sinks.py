@@ -4,15 +4,14 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from diarnorm.audio.bytestream import STDIN
 from diarnorm.events import json_line, start_event, turn_event
-from diarnorm.files import replacing
+from diarnorm.files import naming, replacing
 from diarnorm.rttm import format_turn, legal_name
 from diarnorm.turns import Event, Turn
 
@@ -88,7 +87,7 @@ class RttmFile:
         """Append the turns; a line that does not fit on the disk is taken back, so that only whole lines stay."""
         for turn in events:
             if isinstance(turn, Turn):
-                with _naming(self.path):
+                with naming(str(self.path)):
                     self._append(f"{format_turn(turn, self.uri)}\n".encode())
                 self._turns.append(turn)
 
@@ -116,17 +115,8 @@ class RttmFile:
     def _replace(self) -> None:
         """Put the sorted turns in the place of the file, all at once."""
         lines = "".join(f"{format_turn(turn, self.uri)}\n" for turn in sorted(self._turns))
-        with _naming(self.path), replacing(self.path) as partial:
+        with naming(str(self.path)), replacing(self.path) as partial:
             partial.write_text(lines, "utf-8")
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors of writing say which file."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def first_line(path: Path) -> str:

@@ -5,7 +5,6 @@ Hydra ends here: below, configuration is dataclasses.
 """
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,11 +38,7 @@ def main(argv: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in argv):
         print(USAGE)
         return 0
-    try:
-        folder, config = find_recipe(RECIPE, ["recipe=base", *argv], COMMAND.name)
-    except ValueError as error:
-        print(f"diarnorm train: {error}", file=sys.stderr)
-        return 2
+    folder, config = find_recipe(RECIPE, ["recipe=base", *argv], COMMAND.name)
     rest = [word for word in argv if not word.startswith("recipe=")]
     rest += _name_folders(rest)
     if "WORLD_SIZE" not in os.environ:

@@ -26,8 +26,8 @@ from diarnorm.evaluation.rows import (
 from diarnorm.evaluation.scores import Components, bootstrap_interval
 
 MEANS = ("miss", "false_alarm", "confusion", "merged_der", "mean_der", "jer", "count_error", "rtf")
-TOTALS = ("label_switches_per_hour", "num_recognised", "num_returned", "scored_s", "speech_s", "miss_s")
-TOTALS += ("false_alarm_s", "confusion_s", "merged_error_s", "duration_s", "causes")
+NONE_OF_IT = ("label_switches_per_hour", "num_recognised", "num_returned", "scored_s", "speech_s", "miss_s")
+NONE_OF_IT += ("false_alarm_s", "confusion_s", "merged_error_s", "duration_s", "causes")
 """Figures of a family's row that are means over its members, and those that it has not."""
 
 
@@ -94,7 +94,8 @@ def family_row(shard: Shard, family: str, members: Sequence[Sequence[Result]], a
         members_low=None if over_members is None else over_members.low,
         members_high=None if over_members is None else over_members.high,
         **{name: _mean([getattr(row, name) for row in rows]) for name in MEANS},
-        **dict.fromkeys(TOTALS),
+        num_long=0,
+        **dict.fromkeys(NONE_OF_IT),
     )
 
 

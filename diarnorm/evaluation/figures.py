@@ -16,14 +16,16 @@ from diarnorm.evaluation.tables import collar_in_words, percent
 from diarnorm.files import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2DBase
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """For lines and models, in any figure."""
-PARTS = {"miss": "#0072B2", "false_alarm": "#56B4E9", "confusion": "#E69F00"}
-"""Parts of the DER with their colours, from left to right."""
+KINDS = {"miss": "#0072B2", "false_alarm": "#56B4E9", "confusion": "#E69F00"}
+"""Kinds of errors with their colours, from left to right."""
+NO_MATPLOTLIB = "a picture needs matplotlib: pip install 'diarnorm[plot]'"
 INK, PALE = "#222222", "#DDDDDD"
 BAR_IN, PANEL_IN, MARGIN_IN, WIDTH_IN = 0.42, 0.45, 1.45, 9.0
 """Inches: height of a bar with its gap, of a panel beside its bars, of title, legend and axis, width of the picture."""
@@ -50,16 +52,14 @@ def draw(comparison: Comparison, path: Path) -> None:
         _draw_panel(axis, panel, reach)
         axis.text(1.02, 1.0, "DER", transform=axis.transAxes, fontsize=9, color=INK, va="bottom")
         axis.set_yticks(range(len(panel)), [row.model for row in panel])
-    first, last = lines[0][1][0], lines[-1][1][0]
-    last.set_xlabel("% of the reference's speech", color=INK)
+    lines[-1][1][0].set_xlabel("% of the reference's speech", color=INK)
     figure.suptitle(f"Diarization error rate, {_conventions(comparison)}", fontsize=13, color=INK)
-    handles, labels = first.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda at: LEGEND.index(labels[at]))
+    shown = _shown([axis for _, (axis,) in lines])
     figure.legend(
-        [handles[at] for at in order],
-        [labels[at] for at in order],
+        list(shown.values()),
+        list(shown),
         loc="outside lower center",
-        ncols=len(order),
+        ncols=len(shown),
         frameon=False,
         fontsize=10,
     )
@@ -74,15 +74,15 @@ def draw_causes(comparison: Comparison, path: Path) -> None:
         ValueError: matplotlib is not installed.
     """
     rows = comparison.with_groups(comparison.collars_s[0])
-    figure, lines = _panels(comparison, rows, CAUSES_MARGIN_IN, len(PARTS))
-    reach = 100 * max(getattr(row, kind) or 0.0 for row in rows for kind in PARTS)
+    figure, lines = _panels(comparison, rows, CAUSES_MARGIN_IN, len(KINDS))
+    reach = 100 * max(getattr(row, kind) or 0.0 for row in rows for kind in KINDS)
     unit = " speakers" if comparison.shard.heading.settings["group_by"] == SPEAKERS else ""
     for panel, axes in lines:
-        for axis, kind in zip(axes, PARTS, strict=True):
+        for axis, kind in zip(axes, KINDS, strict=True):
             _draw_causes_of(axis, panel, kind)
             axis.set_xlim(0, max(1.0, 1.2 * reach))
         axes[0].set_yticks(range(len(panel)), [f"{row.group}{unit}" if row.group else row.model for row in panel])
-    for axis, kind in zip(lines[-1][1], PARTS, strict=True):
+    for axis, kind in zip(lines[-1][1], KINDS, strict=True):
         _add_legend(axis, kind, figure.dpi_scale_trans)
     figure.suptitle(f"Where the errors come from, {_conventions(comparison)}", fontsize=13, color=INK)
     with replacing(path) as partial:
@@ -99,7 +99,7 @@ def _panels(
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ValueError("a picture needs matplotlib: pip install 'diarnorm[plot]'") from error
+        raise ValueError(NO_MATPLOTLIB) from error
     panels = [[row for row in rows if row.set_name == name] for name in comparison.shard.heading.sets]
     heights = [len(panel) * BAR_IN + PANEL_IN for panel in panels]
     figure = Figure(figsize=(WIDTH_IN, sum(heights) + margin_in), layout="constrained")
@@ -120,7 +120,17 @@ def _conventions(comparison: Comparison) -> str:
     return f"{collar_in_words(comparison.collars_s[0])}, {overlap}"
 
 
-LEGEND = [*(part.replace("_", " ") for part in PARTS), "95 % interval", "merged: one label for all"]
+LEGEND = [*(kind.replace("_", " ") for kind in KINDS), "95 % interval", "merged: one label for all"]
+"""What the picture may show, in the order in which it is explained."""
+
+
+def _shown(axes: "Sequence[Axes]") -> "dict[str, Artist]":
+    """What the legend explains: all that any panel shows, once, in the order of `LEGEND`."""
+    found: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return {label: found[label] for label in LEGEND if label in found}
 
 
 def _reach(row: Row) -> float:
@@ -134,21 +144,19 @@ def _draw_panel(axis: "Axes", rows: Sequence[Row], reach: float) -> None:
 
     for at, row in enumerate(rows):
         left = 0.0
-        for name, colour in PARTS.items():
+        for name, colour in KINDS.items():
             width = 100 * (getattr(row, name) or 0.0)
-            label = name.replace("_", " ") if at == 0 else None
+            label = name.replace("_", " ")
             axis.barh(at, width, left=left, height=0.62, color=colour, edgecolor="white", linewidth=0.8, label=label)
             left += width
         if row.der_low is not None and row.der_high is not None and row.der is not None:
             ends = [[100 * (row.der - row.der_low)], [100 * (row.der_high - row.der)]]
-            label = "95 % interval" if at == 0 else None
             drawn = axis.errorbar(
-                [100 * row.der], [at], xerr=ends, fmt="none", ecolor=INK, elinewidth=1.4, capsize=4, label=label
+                [100 * row.der], [at], xerr=ends, fmt="none", ecolor=INK, elinewidth=1.4, capsize=4, label=LEGEND[-2]
             )
             for line in (*drawn[1], *drawn[2]):  # a pale rim, so that it is seen on any colour
                 line.set_path_effects([Stroke(linewidth=3.2, foreground="white"), Normal()])
         if row.merged_der is not None:
-            label = LEGEND[-1] if at == 0 else None
             axis.plot(
                 [100 * row.merged_der],
                 [at],
@@ -157,7 +165,7 @@ def _draw_panel(axis: "Axes", rows: Sequence[Row], reach: float) -> None:
                 markeredgecolor=INK,
                 markersize=7,
                 zorder=5,
-                label=label,
+                label=LEGEND[-1],
             )
         axis.text(1.02, at, percent(row.der), transform=axis.get_yaxis_transform(), va="center", color=INK)
     axis.set_xlim(0, max(1.0, 1.05 * reach))
@@ -170,7 +178,7 @@ def _draw_causes_of(axis: "Axes", rows: Sequence[Row], kind: str) -> None:
     parts = causes.PARTS[kind]
     for step, (name, words) in enumerate(parts.items()):
         towards, by = ((0.0, 0.0, 0.0), 0.4) if step == 0 else ((1.0, 1.0, 1.0), 0.8 * (step - 1) / (len(parts) - 1))
-        colour = [(1 - by) * own + by * other for own, other in zip(to_rgb(PARTS[kind]), towards, strict=True)]
+        colour = [(1 - by) * own + by * other for own, other in zip(to_rgb(KINDS[kind]), towards, strict=True)]
         widths = [100 * (row.cause(name) or 0.0) for row in rows]
         left = [100 * sum(row.cause(each) or 0.0 for each in list(parts)[:step]) for row in rows]
         axis.barh(

@@ -26,6 +26,8 @@ from diarnorm.turns import Turn, TurnConfig
 if TYPE_CHECKING:
     from diarnorm.stream import Diarizer
 
+CODE, ORACLE_CODE = ("evaluation/hypotheses.py",), ("evaluation/oracle.py",)
+"""Sources that hypotheses depend on, beside those that turns do; the second, those of a memory that is told."""
 WARM_UP_SAMPLES = 2 * SAMPLE_RATE
 """Silence that a fresh model hears first, so that its first recording is not timed with torch's own start."""
 
@@ -201,14 +203,24 @@ def diarize(candidate: Candidate, audio: Path, rttm: Path, reference: Sequence[T
 
 def _key(candidate: Candidate, audio: Path, reference: Sequence[Turn]) -> dict[str, Any]:
     """All that turns depend on, as plain JSON values."""
-    told = [[turn.start, turn.end, turn.speaker] for turn in reference] if candidate.settings.oracle_memory else None
+    oracle = candidate.settings.oracle_memory
+    status = audio.stat() if audio.exists() else None
     return {
         "model_sha256": candidate.sha256,
-        "audio_sha256": file_sha256(audio),
-        "told": told,
+        "audio_sha256": _audio_sha256(audio, status and (status.st_ino, status.st_size, status.st_mtime_ns)),
+        "told": [[turn.start, turn.end, turn.speaker] for turn in reference] if oracle else None,
         **candidate.settings.plain(),
-        "code_sha256": code_sha256(),
+        "code_sha256": code_sha256(*CODE, *(ORACLE_CODE if oracle else ())),
     }
+
+
+@lru_cache(maxsize=32)
+def _audio_sha256(path: Path, _: tuple[int, int, int] | None) -> str:
+    """Hash of a recording, which one model after the other hears: once while the file stays as it is.
+
+    Errors: ValueError for a file that is not there.
+    """
+    return file_sha256(path)
 
 
 def _kept(rttm: Path, key: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,9 +1,11 @@
 """Independent pieces of work in as many processes as asked for; what fails comes back as a value: the others go on."""
 
 import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -22,20 +24,21 @@ def outcomes(
     """Number of a task and what `work` made of it, as they are done; they are begun in this order.
 
     `work` is a function of a module, so that other processes find it. `with_torch`: it uses torch, which then runs on
-    one CPU thread in every process, so that workers do not fight and results do not depend on their number.
+    one CPU thread in every process, so that workers do not fight and results do not depend on their number; in this one
+    as before once the tasks are done. An error of another process has a note that says where it was.
 
     Raises:
         RuntimeError: a process died.
     """
     if workers == 1 or len(tasks) < 2:
-        _one_thread(with_torch)
-        for at in order:
-            yield at, _outcome(work, tasks[at])
+        with _one_thread() if with_torch else nullcontext():
+            for at in order:
+                yield at, _outcome(work, tasks[at])
         return
     context = get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_start_worker, initargs=(with_torch,))
     try:
-        futures = {pool.submit(_outcome, work, tasks[at]): at for at in order}
+        futures = {pool.submit(_noted_outcome, work, tasks[at]): at for at in order}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool as error:
@@ -47,14 +50,23 @@ def outcomes(
 def _start_worker(with_torch: bool) -> None:
     """Ctrl-C ends a worker without a word: its parent speaks."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _one_thread(with_torch)
-
-
-def _one_thread(with_torch: bool) -> None:
     if with_torch:
         import torch
 
         torch.set_num_threads(1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on one thread, and afterwards as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _outcome(work: Callable[[Task], Result], task: Task) -> Result | Exception:
@@ -62,3 +74,11 @@ def _outcome(work: Callable[[Task], Result], task: Task) -> Result | Exception:
         return work(task)
     except Exception as error:
         return error
+
+
+def _noted_outcome(work: Callable[[Task], Result], task: Task) -> Result | Exception:
+    """The same in a worker: the traceback does not come along with an error, so it becomes a note."""
+    outcome = _outcome(work, task)
+    if isinstance(outcome, Exception):
+        outcome.add_note("".join(traceback.format_exception(outcome)))
+    return outcome

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.audio.reader import open_audio
-from diarnorm.evaluation.scoring import NO_UEM, extents_in_words, joined, read_recordings
+from diarnorm.evaluation.scoring import NO_UEM, extents_in_words, goes_on, joined, read_recordings, region_cut, up_to
 from diarnorm.manifest import AUDIO_SUFFIXES
 from diarnorm.rttm import legal_name, read_rttm, read_uem
 from diarnorm.timebase import samples_to_seconds
@@ -180,8 +180,18 @@ def _by_pattern(key: str, pattern: str, names: str, folder: Path) -> dict[str, P
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a text file that are not empty, each once."""
-    return list(dict.fromkeys(line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()))
+    """Lines of a text file that are not empty, each once.
+
+    Raises:
+        ValueError: it is a folder, or no text.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except IsADirectoryError as error:
+        raise ValueError(f"{path} is a folder: give a text file with one name or path per line") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8: give a file with one name or path per line") from error
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
 
 
 def _existing(key: str, folder: Path, given: str) -> Path:
@@ -264,8 +274,11 @@ def _read_recording(
     uri: str, audio: Path | None, reference: Sequence[Turn], region: Region | None, notes: list[str]
 ) -> Recording:
     duration_s = None if audio is None else measure_s(audio)
-    if duration_s is not None and any(turn.end > duration_s + 1e-3 for turn in reference):
+    if duration_s is not None and goes_on(((turn.start, turn.end) for turn in reference), duration_s):
         notes.append(f"{uri}: the reference has turns after the end ({duration_s:.3f} s)")
+    if duration_s is not None and region is not None and goes_on(region, duration_s):
+        notes.append(region_cut(uri, duration_s))
+        region = up_to(region, duration_s)
     return Recording(uri, audio, duration_s, tuple(reference), region)
 
 

@@ -3,6 +3,7 @@
 Numbers are written so that reading gives the same number, bit for bit.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +18,13 @@ from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.recordings import RecordingSet
 from diarnorm.evaluation.scores import Components, FileScore
 from diarnorm.files import replacing
+from diarnorm.resources import code_sha256
 
-FORMAT = 3
+FORMAT = 4
+WITHOUT_HASHES = 3
+"""The format that did not say what was scored against, nor by which code: good for one job, which needs no others."""
 FOLDER = "results"
-PARTS = {"errors": Components, "merged": Components, "grid": Components, "causes": Causes}
+NESTED = {"errors": Components, "merged": Components, "grid": Components, "causes": Causes}
 """Fields of a score that are dataclasses."""
 
 
@@ -52,7 +56,7 @@ class Result:
     def from_plain(cls, values: Mapping[str, Any]) -> "Result":
         """The result that `asdict` and JSON turned into plain values."""
         scores = tuple(
-            FileScore(**{**score, **{name: part(**score[name]) for name, part in PARTS.items()}})
+            FileScore(**{**score, **{name: part(**score[name]) for name, part in NESTED.items()}})
             for score in values["scores"]
         )
         labels = None if values["labels"] is None else LabelScore(**values["labels"])
@@ -67,7 +71,7 @@ class Heading:
     models: dict[str, dict[str, Any]]
     """By name: `sha256` of the file, None for turns that were given, and the `changes` asked of it."""
     sets: dict[str, dict[str, Any]]
-    """By name: `recordings`, the `region` in words, `notes`."""
+    """By name: `recordings`, the `region` in words, `notes`, and the `sha256` of what is scored against."""
 
     @classmethod
     def of(
@@ -84,13 +88,14 @@ class Heading:
         settings = {name: getattr(config, name) for name in names} | {"collars_s": list(config.collars_s)}
         settings |= Settings(device=config.device).changed_by(config).plain()
         return cls(
-            {**settings, "diarnorm": diarnorm.__version__},
+            {**settings, "diarnorm": diarnorm.__version__, "code_sha256": code_sha256("evaluation/*.py")},
             {each.name: {"sha256": each.sha256, "changes": each.settings.plain()} for each in candidates},
             {
                 each.name: {
                     "recordings": [recording.name for recording in each.recordings],
                     "region": each.region,
                     "notes": list(notes[each.name]),
+                    "sha256": scored_sha256(each),
                 }
                 for each in sets
             },
@@ -105,6 +110,15 @@ class Heading:
             for recording in each["recordings"]
             for model in self.models
         ]
+
+
+def scored_sha256(each: RecordingSet) -> str:
+    """Hash of what hypotheses on a set are scored against: names, lengths, references and regions of its recordings."""
+    facts = [
+        [one.name, one.duration_s, [[turn.start, turn.end, turn.speaker] for turn in one.reference], one.region]
+        for one in each.recordings
+    ]
+    return hashlib.sha256(json.dumps(facts, ensure_ascii=False).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -122,26 +136,32 @@ class Shard:
         return {result.place for result in self.results} == set(self.heading.places)
 
 
-def write_shard(shard: Shard, folder: Path) -> None:
-    """Write `results/K-of-N.json` in a folder; what another evaluation left there goes."""
+def write_shard(shard: Shard, folder: Path) -> str | None:
+    """Write `results/K-of-N.json` in a folder; what another evaluation left there goes. Returns in what that was
+    another, in words; None where nothing went."""
     place = folder / FOLDER
     place.mkdir(parents=True, exist_ok=True)
+    gone = None
     for path in _shard_paths([place]):
-        if not _is_of(path, shard):
+        other = _other_than(path, shard)
+        if other is not None:
             path.unlink(missing_ok=True)
+            gone = other
     values = {"format": FORMAT, "heading": asdict(shard.heading), "number": shard.number, "of": shard.of}
     values["results"] = [asdict(result) for result in shard.results]
     with replacing(place / f"{shard.number}-of-{shard.of}.json") as partial:
         partial.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    return gone
 
 
-def _is_of(path: Path, shard: Shard) -> bool:
-    """Whether a file is of the same evaluation."""
+def _other_than(path: Path, shard: Shard) -> str | None:
+    """What makes a file one of another evaluation, in words; None where it is of the same."""
     try:
-        other = read_shard(path)
-    except (OSError, ValueError):
-        return False
-    return (other.heading, other.of) == (shard.heading, shard.of)
+        return _difference(read_shard(path), shard)
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror})"
+    except ValueError:
+        return f"{path.name} is damaged, or of another version"
 
 
 def read_shard(path: Path) -> Shard:
@@ -152,7 +172,7 @@ def read_shard(path: Path) -> Shard:
     """
     try:
         values = json.loads(path.read_text("utf-8"))
-        if values["format"] != FORMAT:
+        if values["format"] != FORMAT and (values["format"], values.get("of")) != (WITHOUT_HASHES, 1):
             raise ValueError(f"{path} has format {values['format']}, this version reads {FORMAT}: evaluate again")
         results = tuple(Result.from_plain(result) for result in values["results"])
         return Shard(Heading(**values["heading"]), values["number"], values["of"], results)
@@ -162,7 +182,7 @@ def read_shard(path: Path) -> Shard:
 
 def shards_beside(shard: Shard, folder: Path) -> list[Shard]:
     """The results of all jobs of the same evaluation that a folder holds by now."""
-    return [read_shard(path) for path in _shard_paths([folder / FOLDER]) if _is_of(path, shard)]
+    return [read_shard(path) for path in _shard_paths([folder / FOLDER]) if _other_than(path, shard) is None]
 
 
 def find_shards(folder: Path) -> list[Shard]:
@@ -193,10 +213,11 @@ def merge(shards: Sequence[Shard]) -> Shard:
     """
     first = shards[0]
     for shard in shards:
-        if (shard.heading, shard.of) != (first.heading, first.of):
+        difference = _difference(shard, first)
+        if difference is not None:
             raise ValueError(
                 f"shard {shard.number}/{shard.of} is of another evaluation than {first.number}/{first.of}: "
-                f"{_difference(shard, first)}; give a folder with the results of one"
+                f"{difference}; give a folder with the results of one"
             )
     numbers = [shard.number for shard in shards]
     twice = sorted({number for number in numbers if numbers.count(number) > 1})
@@ -209,8 +230,8 @@ def merge(shards: Sequence[Shard]) -> Shard:
     return replace(first, number=0, of=1, results=tuple(by_place[place] for place in first.heading.places))
 
 
-def _difference(a: Shard, b: Shard) -> str:
-    """The first thing in which two headings differ, in words."""
+def _difference(a: Shard, b: Shard) -> str | None:
+    """The first thing in which two evaluations differ, in words; None where they are the same."""
     if a.of != b.of:
         return f"{a.of} shards, not {b.of}"
     for name in ("settings", "models", "sets"):
@@ -218,4 +239,4 @@ def _difference(a: Shard, b: Shard) -> str:
         for key in dict.fromkeys((*ours, *theirs)):
             if ours.get(key) != theirs.get(key):
                 return f"{name} differ in {key}"
-    return "they differ"
+    return None

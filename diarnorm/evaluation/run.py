@@ -125,12 +125,12 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> list[Result]:
     """
     order = sorted(range(len(tasks)), key=lambda at: -(tasks[at].recording.duration_s or 0))
     results: dict[int, Result] = {}
-    failed: list[str] = []
+    failed: list[ValueError] = []
     with_torch = any(task.candidate.is_network for task in tasks)
     with EvaluationProgress([task.recording.duration_s or 0.0 for task in tasks]) as progress:
         for at, outcome in outcomes(score_task, tasks, order, workers, with_torch=with_torch):
             if isinstance(outcome, ValueError):
-                failed.append(str(outcome))
+                failed.append(outcome)
             elif isinstance(outcome, Exception):
                 raise outcome
             else:
@@ -138,7 +138,7 @@ def run_tasks(tasks: Sequence[Task], workers: int) -> list[Result]:
             progress.done(at)
     if failed:
         others = f"; {len(failed)} of {len(tasks)} failed, the others are kept" if len(tasks) > 1 else ""
-        raise ValueError(f"{failed[0]}{others}")
+        raise ValueError(f"{failed[0]}{others}") from failed[0]
     return [results[at] for at in range(len(tasks))]
 
 

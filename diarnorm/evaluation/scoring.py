@@ -20,6 +20,8 @@ from diarnorm.turns import Turn, merge_turns
 if TYPE_CHECKING:
     from pyannote.core import Annotation, Timeline
 
+ROUNDED_S = 1e-3
+"""Times in RTTM and UEM files have no more decimals: what is after an end by no more is not after it."""
 Recordings = Mapping[str, Sequence[Turn]]
 Regions = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -35,8 +37,8 @@ def score(
 ) -> ScoreResult:
     """Score turns per recording against a reference.
 
-    The region of a recording is that of `uem`; without a UEM, all of its length in `durations_s`; without
-    that, the union of the extents of reference and hypothesis, so that false alarms outside the reference
+    The region of a recording is that of `uem`, up to its end in `durations_s`; without a UEM, all of its length;
+    without that, the union of the extents of reference and hypothesis, so that false alarms outside the reference
     count. Recordings in both `uem` and `hypothesis` but not in `reference` have an empty reference; a
     recording without a hypothesis is missed entirely. `collar_s` seconds on each side of the reference's
     boundaries, and with `skip_overlap` all time in which the reference has two or more speakers, are left
@@ -55,7 +57,9 @@ def score(
     for uri in uris:
         ref, hyp = reference.get(uri, ()), hypothesis.get(uri, ())
         region = scored_region(ref, hyp, uem[uri] if uem is not None else None, lengths.get(uri))
-        if uem is None and uri in lengths and any(turn.end > lengths[uri] + 1e-3 for turn in (*ref, *hyp)):
+        if uem is not None and uri in lengths and goes_on(uem[uri], lengths[uri]):
+            warnings.append(region_cut(uri, lengths[uri]))
+        if uem is None and uri in lengths and any(turn.end > lengths[uri] + ROUNDED_S for turn in (*ref, *hyp)):
             warnings.append(f"{uri}: turns after the end of the file ({lengths[uri]:.3f} s) are not scored")
         files.append(score_recording(uri, ref, hyp, region, collar_s, skip_overlap))
     words = "UEM" if uem is not None else "each file from 0 to its end"
@@ -156,9 +160,10 @@ def scored_region(
     region: Sequence[tuple[float, float]] | None,
     duration_s: float | None,
 ) -> Sequence[tuple[float, float]]:
-    """What is scored of one recording: the region given, else all of it, else the extent of both together."""
+    """What is scored of one recording: the region given, up to its end where that is known, else all of it, else the
+    extent of both together."""
     if region is not None:
-        return region
+        return region if duration_s is None else up_to(region, duration_s)
     if duration_s is not None:
         return [(0.0, duration_s)]
     turns = (*ref, *hyp)
@@ -173,6 +178,27 @@ def extents_in_words(*, some_known: bool) -> str:
     """What is scored without a UEM where lengths are not known, or only those of some recordings."""
     known = ", or the whole file where its length is known" if some_known else ""
     return f"union of the extents of reference and hypothesis{known}"
+
+
+def goes_on(region: Iterable[tuple[float, float]], duration_s: float) -> bool:
+    """Whether a region goes on after the end of its recording, by more than times in files are rounded."""
+    return any(end > duration_s + ROUNDED_S for _, end in region)
+
+
+def region_cut(uri: str, duration_s: float) -> str:
+    """What a user should know of a region that goes on after the end of its recording."""
+    return f"{uri}: the region goes on after the end ({duration_s:.3f} s) and is cut there"
+
+
+def up_to(region: Sequence[tuple[float, float]], duration_s: float) -> tuple[tuple[float, float], ...]:
+    """What of a region lies before the end of its recording.
+
+    >>> up_to([(0.0, 2.0), (4.0, 9.0), (12.0, 15.0)], 5.0)
+    ((0.0, 2.0), (4.0, 5.0))
+    """
+    if not goes_on(region, duration_s):
+        return tuple(region)
+    return tuple((start, min(end, duration_s)) for start, end in region if start < duration_s)
 
 
 def _scored_uris(reference: Recordings, hypothesis: Recordings, uem: Regions | None, warnings: list[str]) -> list[str]:

@@ -36,6 +36,10 @@ WAVS, RTTMS = "{wavs}", "{rttms}"
 """What stands in a command for the two folders."""
 
 
+class PeerError(ValueError):
+    """A peer did not do its work, which may be the fault of one recording, or its own."""
+
+
 @dataclass(frozen=True)
 class Peer:
     """Another program.
@@ -105,7 +109,8 @@ def listen(
     """What a peer says of each recording, given by name; `condition` is for messages.
 
     Raises:
-        ValueError: the command fails, leaves out a recording, or writes what is no RTTM.
+        PeerError: the command fails, leaves out a recording, or writes what is no RTTM.
+        ValueError: two recordings of a name.
     """
     with tempfile.TemporaryDirectory(prefix="diarnorm_") as place:
         wavs, rttms = Path(place, "wavs"), Path(place, "rttms")
@@ -120,7 +125,7 @@ def listen(
             said = _run(peer, wavs, rttms)
             return [_read(rttms / f"{stem}.rttm", said) for stem in stems]
         except ValueError as error:
-            raise ValueError(f"peer {peer.name} on {condition}: {error}".replace(f"{place}{os.sep}", "")) from error
+            raise PeerError(f"peer {peer.name} on {condition}: {error}".replace(f"{place}{os.sep}", "")) from error
 
 
 def _run(peer: Peer, wavs: Path, rttms: Path) -> str:

@@ -8,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from diarnorm.evaluation.hypotheses import CODE as HYPOTHESES
 from diarnorm.evaluation.scores import Components
 from diarnorm.resources import code_sha256
 
 FORMAT = 2
 NAME = "records.jsonl"
-AFTERWARDS = frozenset({"figures", "page", "players", "publish", "summary", "tables"})
+AFTERWARDS = frozenset({"factors", "figures", "page", "panels", "players", "publish", "summary", "tables"})
 """Modules beside this one that only make reports of records."""
 
 
@@ -85,7 +86,7 @@ def measuring_code() -> tuple[str, ...]:
     """Sources that records depend on, beside those that turns do, as paths and patterns in the package."""
     here = Path(__file__).resolve().parent
     own = [f"{here.name}/{path.name}" for path in sorted(here.glob("*.py")) if path.stem not in AFTERWARDS]
-    return (*own, "evaluation/scoring.py", "simulation/*.py", "training/develop.py")
+    return (*own, *HYPOTHESES, "evaluation/scoring.py", "simulation/*.py", "training/develop.py")
 
 
 def make_key(facts: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from jaxtyping import Float32
 
 from diarnorm.audio.meter import SignalReport
 from diarnorm.audio.mono import Mono16k
-from diarnorm.audio.reader import open_audio
+from diarnorm.audio.reader import read_mono
 from diarnorm.evaluation.hypotheses import Candidate, load_diarizer
 from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
@@ -25,7 +25,7 @@ from diarnorm.robustness import peers
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound, corrupt
 from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
-from diarnorm.robustness.peers import Peer
+from diarnorm.robustness.peers import Peer, PeerError
 from diarnorm.robustness.records import Record, Store
 from diarnorm.robustness.scored import Rules, measure_inside, measure_turns
 from diarnorm.stream import Diarizer
@@ -73,25 +73,42 @@ class Job:
 
 
 def run_jobs(jobs: Sequence[Job], store: Store, workers: int) -> None:
-    """Do what is not in the store yet, and keep it there.
+    """Do what is not in the store yet, and keep it there. Recordings that failed together are tried once more, each by
+    itself; but not with a peer that never did its work.
 
     Raises:
         ValueError: some recordings could not be done; the others are kept.
     """
     left = [job for job in (_without_known(job, store) for job in jobs) if job.keys]
-    failed: list[str] = []
-    with EvaluationProgress([job.audio_s() for job in left]) as progress:
-        for at, outcome in outcomes(do_job, left, range(len(left)), workers):
+    failed = _run_once(left, store, workers)
+    spoke = {name for job in jobs for name, keys in job.keys.items() if any(key in store for key in keys)}
+
+    def is_hopeless(job: Job, why: ValueError) -> bool:
+        return len(job.items) == 1 or (isinstance(why, PeerError) and spoke.isdisjoint(job.keys))
+
+    again = [job for job, why in failed if not is_hopeless(job, why)]
+    failed = [(job, why) for job, why in failed if is_hopeless(job, why)]
+    failed += _run_once(_split(again, store), store, workers) if again else []
+    if failed:
+        num_failed, num_tried = (sum(len(job.items) for job in some) for some in ([job for job, _ in failed], left))
+        counted = f"{num_failed} of {num_tried} recordings under a condition failed, the others are kept"
+        raise ValueError(f"{failed[0][1]}; {counted}") from failed[0][1]
+
+
+def _run_once(jobs: Sequence[Job], store: Store, workers: int) -> list[tuple[Job, ValueError]]:
+    """Do jobs and keep their records; those that failed, and why."""
+    failed: list[tuple[Job, ValueError]] = []
+    with EvaluationProgress([job.audio_s() for job in jobs]) as progress:
+        for at, outcome in outcomes(do_job, jobs, range(len(jobs)), workers):
             if isinstance(outcome, ValueError):
-                failed.append(str(outcome))
+                failed.append((jobs[at], outcome))
             elif isinstance(outcome, Exception):
                 raise outcome
             else:
                 for record in outcome:
                     store.add(record)
             progress.done(at)
-    if failed:
-        raise ValueError(f"{failed[0]}; {len(failed)} of {len(left)} jobs failed, the others are kept")
+    return failed
 
 
 def _without_known(job: Job, store: Store) -> Job:
@@ -99,6 +116,17 @@ def _without_known(job: Job, store: Store) -> Job:
     keys = {name: own for name, own in job.keys.items() if any(key not in store for key in own)}
     models, peers = (tuple(each for each in some if each.name in keys) for some in (job.models, job.peers))
     return replace(job, models=models, peers=peers, keys=keys)
+
+
+def _split(jobs: Sequence[Job], store: Store) -> list[Job]:
+    """A job for each item that is not in the store: one recording after the other, each under all of its conditions."""
+    alone = [
+        replace(job, items=(item,), keys={name: (own[at],) for name, own in job.keys.items()})
+        for job in jobs
+        for at, item in enumerate(job.items)
+    ]
+    alone.sort(key=lambda job: (job.set_name, job.items[0].name))
+    return [job for job in (_without_known(each, store) for each in alone) if job.keys]
 
 
 def do_job(job: Job) -> list[Record]:
@@ -189,23 +217,16 @@ def changed(item: Item, condition: Condition, seed: int) -> Heard:
     if item.recording is None:
         clean = Sound(np.zeros(seconds_to_samples(item.silence_s), np.float32), (), ())
     else:
-        clean = Sound(read_samples(item.recording), item.recording.reference, ())
+        clean = Sound(_samples_of(item.recording), item.recording.reference, ())
     sound = corrupt(clean, condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
     mono = Mono16k(SAMPLE_RATE)
     samples = np.concatenate([mono.push(sound.samples), mono.finish()])
     return Heard(sound, samples, mono.report)
 
 
-def read_samples(recording: Recording) -> Float32[np.ndarray, " samples"]:
-    """All samples of a recording at 16 kHz, as a stream gets them.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+def _samples_of(recording: Recording) -> Float32[np.ndarray, " samples"]:
     assert recording.audio is not None
-    with open_audio(recording.audio) as reader:
-        mono = Mono16k(reader.sample_rate)
-        return np.concatenate([*(mono.push(block) for block in reader), mono.finish()])
+    return read_mono(recording.audio)[0]
 
 
 def _sheet_of(heard: Sequence[Heard], condition: Condition) -> Sheet:
@@ -218,7 +239,7 @@ class CleanSide:
     """Recordings as they are, and what models make of them."""
 
     def __init__(self, recordings: tuple[Recording, ...]) -> None:
-        self.sheet = make_sheet([read_samples(recording) for recording in recordings])
+        self.sheet = make_sheet([_samples_of(recording) for recording in recordings])
         self._traces: dict[Candidate, list[Trace]] = {}
 
     def traces(self, candidate: Candidate) -> list[Trace]:

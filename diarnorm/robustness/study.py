@@ -1,5 +1,7 @@
 """A whole robustness study: which models hear which recordings under which conditions, and the records of all."""
 
+import hashlib
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,8 +69,9 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]
     audible = [each for each in conditions if not each.spec.on_features.links]
-    alone = [_all_jobs(sets, audible, (), (peer,), config) for peer in peers]  # what fails takes nothing else along
-    jobs = [job for some in (_all_jobs(sets, conditions, candidates, (), config), *alone) for job in some]
+    heard = {(each.name, one.name): _content(one) for each in sets for one in each.recordings}
+    alone = [_all_jobs(sets, audible, (), (peer,), config, heard) for peer in peers]  # if it fails, it does so alone
+    jobs = [job for some in (_all_jobs(sets, conditions, candidates, (), config, heard), *alone) for job in some]
     store = Store(run_dir)
     run_jobs(jobs, store, config.workers)
     records = [store[key] for job in jobs for keys in job.keys.values() for key in keys]
@@ -173,24 +176,27 @@ def _facts(candidate: Candidate) -> dict[str, Any]:
     }
 
 
+def _content(recording: Recording) -> list[Any]:
+    """All that a record depends on of its recording, as plain values: hashes of the sound, and of the reference."""
+    turns = json.dumps([[turn.start, turn.end, turn.speaker] for turn in recording.reference], ensure_ascii=False)
+    sound = None if recording.audio is None else file_sha256(recording.audio)
+    return [sound, hashlib.sha256(turns.encode()).hexdigest(), recording.region]
+
+
 def _all_jobs(
     sets: Iterable[RecordingSet],
     conditions: Sequence[Condition],
     models: tuple[Candidate, ...],
     peers: tuple[Peer, ...],
     config: RobustnessConfig,
+    heard: Mapping[tuple[str, str], list[Any]],
 ) -> list[Job]:
-    """All that models and peers are to hear: recordings, then silence, one condition at a time."""
+    """All that models and peers are to hear: recordings, then silence, one condition at a time. `heard`: the content of
+    each recording, by the names of set and recording."""
     places = [(each.name, *place) for each in sets for place in _places(each.recordings, conditions, config.batch_s)]
     silent = (Item(None, config.alone_s),)
     places += [(SILENCE, each, silent) for each in conditions if each.is_alone]
-    hashes = {
-        (each.name, recording.name): file_sha256(recording.audio)
-        for each in sets
-        for recording in each.recordings
-        if recording.audio is not None
-    }
-    return [_job(*place, models, peers, config, hashes) for place in places]
+    return [_job(*place, models, peers, config, heard) for place in places]
 
 
 def _places(
@@ -233,7 +239,7 @@ def _job(
     models: tuple[Candidate, ...],
     peers: tuple[Peer, ...],
     config: RobustnessConfig,
-    hashes: Mapping[tuple[str, str], str],
+    heard: Mapping[tuple[str, str], list[Any]],
 ) -> Job:
     """A job with the keys of its records: hashes of all that they depend on."""
     rules = Rules(config.collar_s, config.skip_overlap, config.edge_s, config.recovery_distance, config.recovery_hold_s)
@@ -242,9 +248,7 @@ def _job(
         return make_key(
             {
                 "model": identity,
-                "place": [set_name, item.name, hashes.get((set_name, item.name)), item.silence_s],
-                "reference": None if item.recording is None else [asdict(each) for each in item.recording.reference],
-                "region": None if item.recording is None else item.recording.region,
+                "place": [set_name, item.name, heard.get((set_name, item.name)), item.silence_s],
                 "condition": [condition.name, condition.with_halves],
                 "rules": asdict(rules),
                 "seed": config.seed,

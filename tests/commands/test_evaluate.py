@@ -169,10 +169,60 @@ def test_recipes_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_without_matplotlib_there_is_no_picture(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["evaluate", MODEL, SET]) == 0
     assert "diarnorm evaluate: a picture needs matplotlib" in capsys.readouterr().err
     assert not Path("runs/evaluate/evaluation.png").exists()
+
+
+def test_an_error_of_drawing_is_no_want_of_matplotlib(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("of our making")
+
+    monkeypatch.setattr("diarnorm.evaluation.figures.draw", fail)
+    assert main(["evaluate", MODEL, SET]) == 2
+    assert capsys.readouterr().err == "diarnorm evaluate: of our making\n"
+
+
+def test_results_of_another_evaluation_do_not_go_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sets do not name the folder; what is scored against does not, either."""
+    assert main(["evaluate", MODEL, SET]) == 0
+    assert main(["evaluate", MODEL, SET]) == 0
+    assert "another evaluation" not in capsys.readouterr().err
+    save_rttm(Path("my set/a_one.rttm"), [("anna", 1.0, 2.0)])
+    assert main(["evaluate", MODEL, SET]) == 0
+    said = "the results of another evaluation that were in {} are gone: sets differ in mine"
+    assert f"diarnorm evaluate: {said.format(Path('runs/evaluate').resolve())}\n" in capsys.readouterr().err
+
+
+def test_shards_of_an_older_reference_are_not_merged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", MODEL, SET, "shard=0/2", "hydra.run.dir=runs/there/one"]) == 0
+    save_rttm(Path("my set/a_one.rttm"), [("anna", 1.0, 2.0)])
+    assert main(["evaluate", MODEL, SET, "shard=1/2", "hydra.run.dir=runs/there/two"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "merge=runs/there"]) == 2
+    assert "is of another evaluation than 0/2: sets differ in mine" in capsys.readouterr().err
+
+
+def test_a_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    Path("own").mkdir()
+    Path("own/evaluation.yaml").write_text("defaults: [evaluate, _self_]\nsets: {mine: my set}\n")
+    assert main(["evaluate", "recipe=~/own", MODEL]) == 0
+    out = capsys.readouterr().out
+    assert main(["evaluate", "merge=~/runs/own"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_the_environment_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    for value in (None, "0"):
+        if value is not None:
+            monkeypatch.setenv("HYDRA_FULL_ERROR", value)
+        assert main(["evaluate", MODEL]) == 2
+        assert os.environ.get("HYDRA_FULL_ERROR") == value
 
 
 def test_keys_are_frozen() -> None:

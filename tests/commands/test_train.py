@@ -31,12 +31,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(autouse=True)
 def _elsewhere(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder, with the caches of the session; what Hydra leaves in the environment goes."""
+    """In an empty folder, with the caches of the session."""
     folder = tmp_path / "where the command is typed"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(corpus.parent.parent))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import soundfile  # noqa: F401 - beside matplotlib, as the command has it
 
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.comparison import MERGED, Comparison, compare
-from diarnorm.evaluation.figures import PARTS, draw, draw_causes
+from diarnorm.evaluation.figures import KINDS, LEGEND, draw, draw_causes
 from diarnorm.evaluation.labels import LabelScore
 from diarnorm.evaluation.results import Heading, Result, Shard
 from diarnorm.evaluation.rows import (
@@ -171,7 +171,7 @@ def test_differences_of_every_collar_and_of_groups(comparison: Comparison) -> No
 def test_families_are_means_of_models_trained_several_times() -> None:
     """m-0 has 12, m-1 10 and m-2 8 s of error in 100; n-0, n-1 and n-2 each one second more than their sibling."""
     results = [
-        result(f"{family}-{seed}", f"r{seed_of}2", (6.0 - seed + worse / 2, 0.0, 0.0, 50.0))
+        result(f"{family}-{seed}", f"long{seed_of}2", (6.0 - seed + worse / 2, 0.0, 0.0, 50.0))
         for family, worse in (("m", 0.0), ("n", 1.0))
         for seed in range(3)
         for seed_of in "ab"
@@ -182,7 +182,7 @@ def test_families_are_means_of_models_trained_several_times() -> None:
     assert (row.members_low, row.members_high) == pytest.approx((0.1 - 0.049683, 0.1 + 0.049683), abs=1e-5)
     assert (row.der_low, row.der_high) == pytest.approx((0.1, 0.1))
     assert row.merged_der == pytest.approx(0.12)
-    assert (row.speech_s, row.duration_s) == (None, None)
+    assert (row.speech_s, row.duration_s, row.num_recognised, row.num_long) == (None, None, None, 0)
     less = find(found, FAMILY_DIFFERENCE, "m", minus="n")
     assert (less.der, less.members_low, less.members_high) == pytest.approx((-0.01, -0.01, -0.01))
     assert (less.der_low, less.der_high) == pytest.approx((-0.01, -0.01))
@@ -332,7 +332,7 @@ def test_the_picture_shows_the_parts_in_their_share(comparison: Comparison, tmp_
 
     draw(comparison, tmp_path / "x.png")
     pixels = image.imread(tmp_path / "x.png")[..., :3]
-    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in PARTS.items()}
+    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in KINDS.items()}
     # miss 3 + 3, false alarm 2 + 2, confusion 7 + 17; marks and the legend take a little
     shares = {name: count / sum(counts.values()) for name, count in counts.items()}
     assert shares == pytest.approx({"miss": 6 / 34, "false_alarm": 4 / 34, "confusion": 24 / 34}, abs=0.04)
@@ -345,10 +345,27 @@ def test_the_picture_of_causes_has_all_bars_in_their_share(comparison: Compariso
 
     draw_causes(comparison, tmp_path / "x.png")
     pixels = image.imread(tmp_path / "x.png")[..., :3]
-    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in PARTS.items()}
+    counts = {name: int((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).sum()) for name, colour in KINDS.items()}
     # never found: none missed; false alarm at edges 2, 10 and 0 %, twice; confusion 7, 15, 5, 17, 25 and 15 %
     shares = {name: count / sum(counts.values()) for name, count in counts.items()}
     assert shares == pytest.approx({"miss": 0, "false_alarm": 24 / 108, "confusion": 84 / 108}, abs=0.03)
+
+
+def test_the_legend_explains_what_any_panel_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first panel has no interval: one recording; the first model of the second has no DER: no speech."""
+    from matplotlib.figure import Figure
+
+    drawn: list[Figure] = []
+    original = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *given, **named: (drawn.append(figure), original(figure, *given, **named))
+    )
+    first = replace(result("m", "a2", (1.0, 2.0, 3.0, 20.0)), set_name="first")
+    silent = [result("m", f"{name}0", (0.0, 1.0, 0.0, 0.0)) for name in "ab"]
+    draw(make([first, *silent, *(replace(each, model="n") for each in RESULTS[:2])]), tmp_path / "x.png")
+    (legend,) = drawn[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == LEGEND
+    assert len(LEGEND) == len(KINDS) + 2
 
 
 def test_a_picture_without_speech_or_of_many_models(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from diarnorm.evaluation import hypotheses
+from diarnorm.evaluation import hypotheses, oracle
 from diarnorm.evaluation.hypotheses import Candidate, Settings, diarize, find_candidates, given_turns
 from diarnorm.files import file_sha256
-from diarnorm.resources import model_path
+from diarnorm.resources import code_sha256, model_path
 from diarnorm.rttm import read_rttm
 from diarnorm.stream import Diarizer
 from tests.evalset import save_rttm, save_set
@@ -167,7 +167,7 @@ def test_it_is_made_again_when_something_changes(
     elif change == "audio":
         (save_set(tmp_path / "other", ["a_two"]) / "a_two.wav").replace(audio)
     elif change == "code":
-        monkeypatch.setattr(hypotheses, "code_sha256", lambda: "of other sources")
+        monkeypatch.setattr(hypotheses, "code_sha256", lambda *_: "of other sources")
     elif change == "rttm":
         save_rttm(rttm, [("by_hand", 0, 1)])
     elif change == "record":
@@ -181,6 +181,34 @@ def test_it_is_made_again_when_something_changes(
     again = diarize(candidate, audio, rttm)
     assert len(runs) == 2
     assert (again.turns == first.turns) == (change in ("speakers", "chunk", "memory", "code", "rttm", "record", "gone"))
+
+
+def test_they_are_made_again_when_the_code_that_makes_them_changes(tmp_path: Path, candidate: Candidate) -> None:
+    """Beside the code of turns: how a model is loaded and told; of the latter only a memory that is told knows."""
+    audio = save_set(tmp_path, ["a_one"]) / "a_one.wav"
+    told = replace(candidate, settings=replace(OWN, oracle_memory=True))
+    for each, code in ((candidate, hypotheses.CODE), (told, (*hypotheses.CODE, *hypotheses.ORACLE_CODE))):
+        assert hypotheses._key(each, audio, ())["code_sha256"] == code_sha256(*code) != code_sha256()
+    assert [Path(hypotheses.__file__).parent.parent / name for name in (*hypotheses.CODE, *hypotheses.ORACLE_CODE)] == [
+        Path(hypotheses.__file__),
+        Path(oracle.__file__),
+    ]
+
+
+def test_a_recording_is_hashed_once_for_all_models(
+    tmp_path: Path, candidate: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+
+    def count(path: Path) -> str:
+        hashed.append(path)
+        return file_sha256(path)
+
+    monkeypatch.setattr(hypotheses, "file_sha256", count)
+    audio = save_set(tmp_path, ["a_one"]) / "a_one.wav"
+    for name in ("one", "two", "three"):
+        diarize(replace(candidate, name=name), audio, tmp_path / name / "a_one.rttm")
+    assert hashed.count(audio) == 1
 
 
 def test_turns_are_changed_as_asked(tmp_path: Path, candidate: Candidate) -> None:

@@ -115,6 +115,31 @@ def test_references_elsewhere_have_one_file_each(folder: Path, tmp_path: Path) -
         read(tmp_path, given)
 
 
+def test_a_region_ends_with_its_recording(tmp_path: Path) -> None:
+    """What a UEM says beyond the end is not there to be scored; times in files are rounded to milliseconds."""
+    folder = save_set(tmp_path / "set", ["a_one", "a_two", "b_one"])  # 5.5, 4 and 4 s
+    spans = ["a_one 1 0.5 2", "a_one 1 4 3600", "a_one 1 7000 8000", "a_two 1 0 4.001", "b_one 1 5 6"]
+    (folder / "all.uem").write_text("\n".join(spans))
+    found = read(folder)
+    assert [(each.name, each.region) for each in found.recordings] == [
+        ("a_one", ((0.5, 2.0), (4.0, 5.5))),
+        ("a_two", ((0.0, 4.001),)),
+        ("b_one", ()),
+    ]
+    assert found.notes == (
+        "a_one: the region goes on after the end (5.500 s) and is cut there",
+        "b_one: the region goes on after the end (4.000 s) and is cut there",
+    )
+
+
+def test_a_list_that_is_no_text_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_bytes("a_öne".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"names\.txt is no text in UTF-8: give a file with one name or path per line"):
+        read(tmp_path, "names.txt")
+    with pytest.raises(ValueError, match=r"set is a folder: give a text file with one name or path per line"):
+        read(tmp_path, {"audio": "set/{uri}.wav", "names": "set"})
+
+
 def test_notes_are_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
     """Machines that see the same files under other paths take the same notes, so that their shards fit together."""
     notes = []

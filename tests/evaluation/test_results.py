@@ -4,11 +4,13 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.labels import LabelScore
+from diarnorm.evaluation.recordings import Recording, RecordingSet
 from diarnorm.evaluation.results import (
     Heading,
     Result,
@@ -16,14 +18,17 @@ from diarnorm.evaluation.results import (
     find_shards,
     merge,
     read_shard,
+    scored_sha256,
     shards_beside,
     write_shard,
 )
 from diarnorm.evaluation.scores import Components, FileScore
+from diarnorm.turns import Turn
 
 SETTINGS = {"collars_s": [0.0], "skip_overlap": False, "group_by": "none", "num_resamples": 100, "seed": 0}
 NAMES = ["a", "b", "c"]
-HEADING = Heading(SETTINGS, {"m": {"sha256": "0"}}, {"s": {"recordings": NAMES, "region": "UEM", "notes": []}})
+SET = {"recordings": NAMES, "region": "UEM", "notes": [], "sha256": "5"}
+HEADING = Heading(SETTINGS, {"m": {"sha256": "0"}}, {"s": SET})
 
 
 def result(name: str, error_s: float = 1 / 3, **changes: object) -> Result:
@@ -55,7 +60,8 @@ def test_results_of_another_evaluation_make_room(tmp_path: Path) -> None:
     for shard in shards(2):
         write_shard(shard, tmp_path)
     assert len(shards_beside(shards(2)[0], tmp_path)) == 2
-    write_shard(shards(3)[1], tmp_path)
+    assert write_shard(shards(2)[0], tmp_path) is None
+    assert write_shard(shards(3)[1], tmp_path) == "2 shards, not 3"
     assert find_shards(tmp_path) == [shards(3)[1]]
     assert shards_beside(shards(2)[0], tmp_path) == []
 
@@ -80,6 +86,28 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     other = replace(b, heading=replace(HEADING, models={"m": {"sha256": "1"}}))
     with pytest.raises(ValueError, match="models differ in m; give a folder with the results of one"):
         merge([a, other, c])
+    other = replace(b, heading=replace(HEADING, sets={"s": {**SET, "sha256": "6"}}))
+    with pytest.raises(ValueError, match="sets differ in s"):
+        merge([a, other, c])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "b"},
+        {"duration_s": 60.5},
+        {"reference": (Turn(1.0, 2.001, "x"),)},
+        {"reference": (Turn(1.0, 2.0, "y"),)},
+        {"reference": ()},
+        {"region": ((0.0, 5.0),)},
+    ],
+)
+def test_a_set_is_another_when_what_is_scored_against_changes(changes: dict[str, Any]) -> None:
+    one = Recording("a", Path("a.wav"), 60.0, (Turn(1.0, 2.0, "x"),), None)
+    before = RecordingSet("s", (one,), "UEM", ())
+    elsewhere = replace(before, name="t", recordings=(replace(one, audio=Path("elsewhere/a.wav")),))
+    assert scored_sha256(before) == scored_sha256(elsewhere)
+    assert scored_sha256(before) != scored_sha256(replace(before, recordings=(replace(one, **changes),)))
 
 
 def test_files_that_hold_no_results(tmp_path: Path) -> None:
@@ -88,12 +116,12 @@ def test_files_that_hold_no_results(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no results/K-of-N"):
         find_shards(tmp_path)
     path = tmp_path / "0-of-1.json"
-    for text in ("", "[]", "{}", '{"format": 3}', '{"format": 3, "heading": {}, "results": []}'):
+    for text in ("", "[]", "{}", '{"format": 4}', '{"format": 4, "heading": {}, "results": []}'):
         path.write_text(text)
         with pytest.raises(ValueError, match="holds no results of an evaluation, or is damaged"):
             read_shard(path)
     path.write_text(json.dumps({"format": 9}))
-    with pytest.raises(ValueError, match="has format 9, this version reads 3: evaluate again"):
+    with pytest.raises(ValueError, match="has format 9, this version reads 4: evaluate again"):
         read_shard(path)
 
 
@@ -105,8 +133,21 @@ def test_results_of_another_version_make_room(tmp_path: Path) -> None:
     for each in values["results"]:
         del each["scores"][0]["causes"]
     path.write_text(json.dumps({**values, "format": 2}))
-    with pytest.raises(ValueError, match="has format 2, this version reads 3: evaluate again"):
+    with pytest.raises(ValueError, match="has format 2, this version reads 4: evaluate again"):
         find_shards(tmp_path)
     assert shards_beside(shards()[1], tmp_path) == []
-    write_shard(shards()[1], tmp_path)
+    assert write_shard(shards()[1], tmp_path) == "0-of-3.json is damaged, or of another version"
     assert find_shards(tmp_path) == [shards()[1]]
+
+
+def test_results_that_do_not_say_what_they_were_scored_against_go_with_no_others(tmp_path: Path) -> None:
+    for of in (1, 2):
+        (shard, *_) = shards(of)
+        write_shard(shard, tmp_path)
+        path = tmp_path / "results" / f"0-of-{of}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "format": 3}))
+        if of == 1:
+            assert merge([read_shard(path)]).is_whole
+            continue
+        with pytest.raises(ValueError, match="has format 3, this version reads 4: evaluate again"):
+            read_shard(path)

@@ -76,6 +76,16 @@ def test_false_alarms_outside_the_reference_count(
     assert any("no UEM given" in warning for warning in result.warnings) == region.startswith("union")
 
 
+def test_a_region_is_scored_up_to_the_end_of_its_recording() -> None:
+    uem = {"a": [(0.0, 3600.0)], "b": [(0.0, 20.001)]}
+    turns = {"a": TWO, "b": TWO}
+    result = score(turns, {"a": [*TWO_LATE, Turn(30, 40, "x")], "b": TWO}, uem, durations_s={"a": 20.0, "b": 20.0})
+    assert [file.scored_s for file in result.files] == pytest.approx([20.0, 20.001])
+    assert result.pooled.false_alarm_s == 0
+    assert result.warnings == ("a: the region goes on after the end (20.000 s) and is cut there",)
+    assert score(turns, turns, uem).files[0].scored_s == pytest.approx(3600.0)  # no length, no end
+
+
 def test_der_above_100_percent_is_explained() -> None:
     result = score({"a": [Turn(0, 1, "A")]}, {"a": [Turn(0, 10, "a")]})
     assert parts(result.pooled) == (0, 9, 0, 1)

@@ -190,7 +190,7 @@ def test_a_peer_that_does_not_do_its_work_is_named(tmp_path: Path, code: str, me
 def test_what_others_said_is_kept_when_a_peer_fails(folder: Path) -> None:
     bad = f"{sys.executable} -c 'import sys; sys.exit(9)' {{wavs}} {{rttms}}"
     few = configure(corruptions=("dc.offset=0.1",), alone=())
-    with pytest.raises(ValueError, match=r"^peer bad on clean: .* failed with 9; .*: nothing; 2 of 6 jobs failed"):
+    with pytest.raises(ValueError, match=r"^peer bad on clean: .* failed with 9; .*: nothing; 6 of 18 recordings"):
         study(replace(few, peers={"bad": bad, "energy": COMMAND}), folder / "out", folder)
     assert len((folder / "calls.txt").read_text().splitlines()) == 2
     done = study(few, folder / "out", folder)

@@ -1,6 +1,7 @@
 """Studies of a few recordings: scores against a stream and the scorer, what is kept, and what is left out."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import soundfile
 
 from diarnorm.evaluation.recordings import Recording
 from diarnorm.evaluation.scoring import score_recording
+from diarnorm.files import file_sha256
 from diarnorm.robustness import records as records_module
 from diarnorm.robustness import runner
+from diarnorm.robustness import study as study_module
 from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.corruption import Sound, corrupt, parse
 from diarnorm.robustness.records import AFTERWARDS, NAME, Record, measuring_code
@@ -21,7 +24,7 @@ from diarnorm.robustness.study import Study, batches, find_models, study
 from diarnorm.robustness.summary import rows_of
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import SAMPLE_RATE
-from tests.evalset import REFERENCES, save_set, turns
+from tests.evalset import REFERENCES, save_rttm, save_set, turns
 from tests.loudness import save_loudness_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -163,9 +166,80 @@ def test_a_second_study_computes_nothing(
     assert len(did) == 1 + 2 * 4
 
 
+def test_a_recording_that_fails_takes_no_others_along(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in one batch with the others, which are done again without it; then nothing is left to do for them."""
+    save_set(tmp_path / "set", ["a_two", "b_one"], "flac")
+    bad = tmp_path / "set" / "b_one.flac"
+    bad.write_bytes(bad.read_bytes()[:200] + bytes(20_000))
+    save_set(tmp_path / "set", ["a_one"])
+    asked = configure(models=str(folder / "models"), sets={"s": "set"}, corruptions=("dc.offset=0.1",), alone=())
+    sizes: list[int] = []
+    original = runner.do_job
+
+    def count(job: Any) -> list[Record]:
+        sizes.append(len(job.items))
+        return original(job)
+
+    monkeypatch.setattr(runner, "do_job", count)
+    for tried in ([3, 3, 1, 1, 1, 1, 1, 1], [3, 3, 1, 1]):
+        with pytest.raises(ValueError, match=r"b_one\.flac.*; 2 of 6 recordings under a condition failed, the others"):
+            study(asked, tmp_path / "out", tmp_path)
+        assert sizes == tried
+        sizes.clear()
+    lines = [json.loads(line) for line in (tmp_path / "out" / NAME).read_text("utf-8").splitlines()]
+    assert {(each["model"], each["recording"], each["condition"]) for each in lines} == {
+        (model, name, condition)
+        for model in ("deep", "loud")
+        for name in ("a_one", "a_two")
+        for condition in ("clean", "dc.offset=0.1")
+    }
+
+
+def test_recordings_are_hashed_once_for_all_models_peers_and_conditions(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+
+    def count(path: Path) -> str:
+        hashed.append(path)
+        return file_sha256(path)
+
+    monkeypatch.setattr(study_module, "file_sha256", count)
+    monkeypatch.setattr(study_module, "run_jobs", lambda jobs, *_: asked.extend(jobs))
+    asked: list[Any] = []
+    command = f"{sys.executable} x {{wavs}} {{rttms}}"
+    with pytest.raises(KeyError):  # nothing was done
+        study(configure(peers={"one": command, "two": command}), tmp_path, folder)
+    assert sorted(path.stem for path in hashed) == sorted(REFERENCES)
+    keys = [key for job in asked for own in job.keys.values() for key in own]
+    assert len(keys) == len(set(keys)) > 4 * 5 * 5  # each differs: by model or peer, recording and condition
+
+
+def test_records_are_measured_again_when_their_recording_changes(folder: Path, tmp_path: Path) -> None:
+    """Sound, reference or region; not where it lies."""
+
+    def keys(name: str, region_s: list[float] | None = None) -> set[str]:
+        given = {"audio": name} | ({} if region_s is None else {"region_s": region_s})
+        few = configure(models=["models/loud.safetensors"], corruptions=(), alone=("nothing",), sets={"s": given})
+        return {record.key for record in study(few, tmp_path / "out", folder).records.values()}
+
+    for name in ("here", "there", "longer", "said"):
+        save_set(folder / name, ["a_one"])
+    soundfile.write(folder / "longer" / "a_one.wav", np.zeros(70_000, np.float32), SAMPLE_RATE)
+    save_rttm(folder / "said" / "a_one.rttm", [("anna", 1.0, 2.0)])
+    found = [keys("here"), keys("there"), keys("longer"), keys("said"), keys("here", [0.0, 2.0])]
+    assert found[0] == found[1]
+    silence = set.intersection(*found)
+    assert len(silence) == 1
+    assert len(set.union(*found)) == 1 + 4
+
+
 def test_records_outlive_changes_of_reports_alone() -> None:
     counted = {path.name for pattern in measuring_code() for path in PACKAGE.glob(pattern)}
     assert {"scored.py", "dc.py", "runner.py", "records.py", "scoring.py", "channel.py", "develop.py"} <= counted
+    assert "hypotheses.py" in counted
     assert not {f"{name}.py" for name in AFTERWARDS} & counted
     for name in counted:  # nothing that measures imports what is left out
         text = "".join(path.read_text("utf-8") for path in PACKAGE.glob(f"robustness/{name}"))

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def _elsewhere(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(corpus.parent.parent))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an empty folder, with a cache of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
 
 
 @pytest.fixture(scope="module")
