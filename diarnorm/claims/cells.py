@@ -36,8 +36,8 @@ WINDOW = 20
 SETTINGS = "cell.json"
 """File in a cell's folder: the settings of its run."""
 BIG_FILES = ("last.pt", "ema.safetensors", "model.safetensors")
-HALF = 0.5
-"""A run fails when it gets less than this share of the way that the best of its kind gets."""
+DEAF = "deaf"
+"""Norm of the runs, in their facts, that hear nothing: what the others must be better than."""
 WITHOUT_INFLUENCE = {"data": ("cache_dir", "store"), "train": ("device", "threads", "workers")}
 """Settings of a run that change how it is done, not what comes out."""
 Prepare = Callable[[Model], None]
@@ -252,14 +252,50 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
+def deaf_cells(config: StudyConfig, depths: Sequence[int]) -> list[Cell]:
+    """A run for each depth and seed that hears nothing: with the first of the norms, in pre-norm, at the lowest
+    learning rate. It learns how often people speak, and no more."""
+    g = config.grid
+    rate = min(g.learning_rates)
+    return [
+        Cell(
+            {"depth": depth, "placement": "pre", "norm": DEAF, "lr": rate, "seed": seed},
+            config.run(g.norms[0], "pre", depth, rate, seed),
+            deafen,
+        )
+        for depth in depths
+        for seed in g.seeds
+    ]
+
+
+def deafen(model: Model) -> None:
+    """Let nothing of what the model hears into its encoder, now or later."""
+    model.encoder.entry.weight.zero_()
+    model.encoder.entry.weight.requires_grad_(False)
+
+
+def is_deaf(outcome: Outcome) -> bool:
+    """Whether the run is one of `deaf_cells`."""
+    return outcome.facts["norm"] == DEAF
+
+
 def failures(outcomes: Sequence[Outcome], kind: Sequence[str]) -> list[bool]:
-    """Which runs fail: they get less than half of the way that the best of the same `kind` (values of these facts)
-    gets, from the median loss of the first step."""
+    """Which runs fail: they stopped, or end nearer to the deaf run of the same `kind` (values of these facts) than to
+    the best of it. All do where the best is no better than that; deaf runs are among the outcomes, and always fail.
+
+    Raises:
+        ValueError: a kind without a deaf run that came to its end.
+    """
     keys = [tuple(outcome.facts[name] for name in kind) for outcome in outcomes]
-    limits: dict[tuple[Any, ...], float] = {}
+    limits = {}
     for key in set(keys):
         own = [outcome for outcome, other in zip(outcomes, keys, strict=True) if other == key]
-        starts = [o.first_loss for o in own if math.isfinite(o.first_loss)]
-        start = median(starts) if starts else -math.inf
-        limits[key] = start + HALF * (min(start, *(o.last_loss for o in own)) - start)
-    return [not outcome.last_loss < limits[key] for outcome, key in zip(outcomes, keys, strict=True)]
+        deaf = [o.last_loss for o in own if is_deaf(o) and math.isfinite(o.last_loss)]
+        if not deaf:
+            what = ", ".join(f"{name}={value}" for name, value in zip(kind, key, strict=True))
+            raise ValueError(f"no deaf run of {what} came to its end: give a lower rate, too, in grid.learning_rates")
+        best = min(o.last_loss for o in own)
+        limits[key] = (best + min(deaf)) / 2
+    return [
+        is_deaf(outcome) or not outcome.last_loss < limits[key] for outcome, key in zip(outcomes, keys, strict=True)
+    ]

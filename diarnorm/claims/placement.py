@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from diarnorm.claims.cells import Cell, Outcome, StudyConfig, failures, run_cells
+from diarnorm.claims.cells import Cell, Outcome, StudyConfig, deaf_cells, failures, is_deaf, run_cells
 from diarnorm.claims.evidence import (
     Evidence,
     Measure,
@@ -16,13 +16,13 @@ from diarnorm.claims.evidence import (
     share_difference,
 )
 
-KIND = ("depth",)
+KIND = ("depth", "seed")
 
 
 def cells(config: StudyConfig) -> list[Cell]:
-    """All runs; without a norm there is nothing to place, so post-norm is left out there."""
+    """All runs, the deaf ones first; without a norm there is nothing to place, so post-norm is left out there."""
     g = config.grid
-    return [
+    return deaf_cells(config, g.depths) + [
         Cell(
             {"depth": depth, "placement": placement, "norm": norm, "lr": rate, "seed": seed},
             config.run(norm, placement, depth, rate, seed),
@@ -45,6 +45,8 @@ def placement(config: StudyConfig, folder: Path) -> Evidence | None:
 def evidence_of(outcomes: list[Outcome]) -> Evidence:
     """What the outcomes say; the verdict is about the deepest."""
     failed = dict(zip([tuple(o.facts.values()) for o in outcomes], failures(outcomes, KIND), strict=True))
+    deaf = [o for o in outcomes if is_deaf(o)]
+    outcomes = [o for o in outcomes if not is_deaf(o)]
     deepest = max(o.facts["depth"] for o in outcomes)
     deep = [o for o in outcomes if o.facts["depth"] == deepest]
     groups = {
@@ -72,10 +74,11 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
     return Evidence(
         "placement",
         tuple(measures),
-        (_table(outcomes, failed),),
+        (_table([*deaf, *outcomes], failed),),
         _plots(outcomes),
         (
-            "A run fails when its loss falls by less than half of what the best of its depth does.",
+            "A run fails when it stops, or ends nearer to the run of its depth and seed that hears nothing (deaf) than "
+            "to the best of them.",
             f"The verdict is about {deepest} blocks. Gradients are those of all matrices of a block, at the first "
             "step, when learning has not changed them yet.",
         ),

@@ -7,12 +7,10 @@ import torch
 from torch import nn
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, run_cells
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Table, average, geometric, number, spoken
+from diarnorm.claims.evidence import Evidence, Plot, Table, average, geometric, number, spoken
 from diarnorm.claims.placement import curve
 from diarnorm.model import Model
 
-NEAR, FAR = 5.0, 100.0
-"""Factors from 1 up to which a start is near, and far."""
 STOPPED = 10.0
 """Ratio that stands for a run that stopped."""
 
@@ -52,7 +50,8 @@ def starts(config: StudyConfig, folder: Path) -> Evidence | None:
 
 
 def evidence_of(outcomes: list[Outcome]) -> Evidence:
-    """Ratios of losses, near to 1, far from it, and for beta."""
+    """Ratios of losses for each gamma and each spread of beta: of a seed the mean over norms, with an interval over
+    seeds."""
     usual = {
         (o.facts["norm"], o.facts["seed"]): o.last_loss
         for o in outcomes
@@ -61,12 +60,13 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
     stopped = sorted({f"{norm}, seed {seed}" for (norm, seed), loss in usual.items() if not math.isfinite(loss)})
     outcomes = [o for o in outcomes if math.isfinite(usual[o.facts["norm"], o.facts["seed"]])]
     ratios = [(o, _ratio(o.last_loss, usual[o.facts["norm"], o.facts["seed"]])) for o in outcomes]
-    groups = {
-        "loss_near": [r for o, r in ratios if 1 < _distance(o) <= NEAR],
-        "loss_far": [r for o, r in ratios if NEAR < _distance(o) <= FAR],
-        "beta": [r for o, r in ratios if o.facts["beta"]],
-    }
-    measures: list[Measure] = [geometric(name, group) for name, group in groups.items() if group]
+    groups: dict[str, dict[int, list[float]]] = {}
+    for o, ratio in ratios:
+        if name := group_of(o):
+            groups.setdefault(name, {}).setdefault(o.facts["seed"], []).append(ratio)
+    measures = [
+        geometric(name, [geometric("", own).value for own in by_seed.values()]) for name, by_seed in groups.items()
+    ]
     keys = dict.fromkeys((o.facts["norm"], o.facts["gamma"], o.facts["beta"]) for o in outcomes)
     rows = []
     for key in keys:
@@ -86,7 +86,8 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         (Table("Starts", columns, tuple(rows)),),
         (Plot("Loss at the end by the start of gamma", "gamma at the start", "loss", lines, log_x=True),),
         (
-            f"Same data, order and seed for all starts of a norm; a run that stopped counts as {STOPPED:g} times.",
+            f"Same data, order and seed for all starts of a norm; a run that stopped counts as {STOPPED:g} times. "
+            "Intervals are Student's, over seeds.",
             *(f"Left out, since the run from gamma 1 stopped itself: {each}." for each in stopped),
         ),
     )
@@ -96,6 +97,9 @@ def _ratio(loss: float, usual: float) -> float:
     return min(STOPPED, loss / usual)
 
 
-def _distance(outcome: Outcome) -> float:
-    gamma = outcome.facts["gamma"]
-    return max(gamma, 1 / gamma)
+def group_of(outcome: Outcome) -> str:
+    """Name of the measure that a start counts for: `gamma_0.3`, `beta_1`; empty for the usual one."""
+    gamma, beta = outcome.facts["gamma"], outcome.facts["beta"]
+    if beta:
+        return f"beta_{beta:g}"
+    return "" if gamma == 1 else f"gamma_{gamma:g}"

@@ -34,13 +34,20 @@ def outcome(last_loss: float, first_loss: float = 2.0, **facts: Any) -> Outcome:
     return Outcome(facts, first_loss, last_loss, 2.0, 3.0, 50.0, (first_loss, last_loss))
 
 
+def with_deaf(outcomes: list[Outcome]) -> list[Outcome]:
+    """With a run for each depth and seed that ends at 1.6."""
+    kinds = {(o.facts.get("depth", 6), o.facts["seed"]) for o in outcomes}
+    first = {"placement": "pre", "norm": "deaf", "lr": 1e-3}
+    return [outcome(1.6, **{"depth": depth, **first, "seed": seed}) for depth, seed in sorted(kinds)] + outcomes
+
+
 def values(evidence: Evidence) -> dict[str, float]:
     return {measure.name: measure.value for measure in evidence.measures}
 
 
 def test_a_cell_is_the_trainers_run_and_is_watched(corpus: Path, tmp_path: Path) -> None:
     config = study(corpus, norms=("rms",))
-    (cell,) = placement.cells(config)
+    _, cell = placement.cells(config)
     assert cell.run.model.encoder.num_blocks == 2
     found = run_cell(cell, tmp_path / "cell")
     Trainer(cell.run, tmp_path / "plain").run()
@@ -56,7 +63,7 @@ def test_a_cell_is_the_trainers_run_and_is_watched(corpus: Path, tmp_path: Path)
 
 
 def test_a_cell_goes_on_where_it_stopped(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cell,) = placement.cells(study(corpus, norms=("layer",)))
+    _, cell = placement.cells(study(corpus, norms=("layer",)))
     whole = run_cell(cell, tmp_path / "whole")
     step = cells.WatchedTrainer._train_step
 
@@ -73,7 +80,7 @@ def test_a_cell_goes_on_where_it_stopped(corpus: Path, tmp_path: Path, monkeypat
 
 
 def test_a_folder_of_other_settings_is_refused(corpus: Path, tmp_path: Path) -> None:
-    (cell,) = placement.cells(study(corpus, norms=("rms",)))
+    _, cell = placement.cells(study(corpus, norms=("rms",)))
     (tmp_path / "cell.json").write_text("{}", "utf-8")
     with pytest.raises(ValueError, match="is of a run with other settings: remove it"):
         run_cell(cell, tmp_path)
@@ -84,7 +91,7 @@ def test_a_finished_cell_counts_only_under_its_own_settings(corpus: Path, tmp_pa
     all_cells = placement.cells(config)
     first = run_cells(all_cells, tmp_path, "0/1")
     longer = replace(config, train=replace(config.train, num_steps=4))
-    with pytest.raises(ValueError, match=r"norm=rms.* is of a run with other settings: remove it, or .*--output"):
+    with pytest.raises(ValueError, match=r"norm=.* is of a run with other settings: remove it, or .*--output"):
         run_cells(placement.cells(longer), tmp_path, "0/1")
     other_voices = replace(config, data=replace(config.data, speech="synthetic"))
     with pytest.raises(ValueError, match="is of a run with other settings"):
@@ -115,18 +122,18 @@ def test_parts_share_the_cells_and_the_last_one_sees_all(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(cells, "run_cell", fake)
     all_cells = placement.cells(StudyConfig(grid=GridConfig(norms=("rms", "none"), placements=("pre", "post"))))
-    assert len(all_cells) == 6  # without a norm there is nothing to place after
+    assert len(all_cells) == 8  # two of them deaf; without a norm there is nothing to place after
     assert run_cells(all_cells, tmp_path, "0/2") is None
     found = run_cells(all_cells, tmp_path, "1/2")
     assert found is not None
     assert [each.facts for each in found] == [cell.facts for cell in all_cells]
     assert sorted(ran) == sorted(cell.name for cell in all_cells)
     run_cells(all_cells, tmp_path, "0/1")
-    assert len(ran) == 6
+    assert len(ran) == 8
 
 
 def test_a_run_that_stops_is_an_outcome(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cell,) = placement.cells(study(corpus, norms=("rms",)))
+    _, cell = placement.cells(study(corpus, norms=("rms",)))
 
     def stop(self: Trainer) -> dict[str, float]:
         step = self._train_step(next(iter(self.data.steps(0))))
@@ -138,14 +145,49 @@ def test_a_run_that_stops_is_an_outcome(corpus: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(Trainer, "run", stop)
     found = run_cell(cell, tmp_path)
     assert found.last_loss == found.der == math.inf
-    assert failures([found, replace(found, last_loss=0.1, first_loss=2.0)], ()) == [True, False]
+    others = [outcome(1.5, norm="deaf"), replace(found, last_loss=0.1, first_loss=2.0)]
+    assert failures([found, *others], ()) == [True, True, False]
 
 
 def test_who_fails() -> None:
-    outcomes = [outcome(last, depth=depth) for depth, last in ((6, 0.4), (6, 1.1), (6, 1.3), (24, 1.3), (24, math.inf))]
-    # from 2.0 the best at depth 6 gets to 0.4: half of the way is 1.2; at depth 24 it is 1.65
-    assert failures(outcomes, ("depth",)) == [False, False, True, False, True]
-    assert failures([outcome(2.5), outcome(3.0)], ()) == [True, True]
+    ends = ((6, 0.4), (6, 0.8), (6, 1.0), (24, 1.2), (24, 1.3), (24, math.inf))
+    outcomes = [outcome(1.4, norm="deaf", depth=6), outcome(1.5, norm="deaf", depth=24)]
+    outcomes += [outcome(last, norm="rms", depth=depth) for depth, last in ends]
+    # half of the way between 0.4 and 1.4 is 0.9; at depth 24, between 1.2 and 1.5, it is 1.35
+    assert failures(outcomes, ("depth",)) == [True, True, False, False, True, False, False, True]
+    none_learns = [outcome(1.5, norm="deaf"), outcome(1.5, norm="rms"), outcome(3.0, norm="rms")]
+    assert failures(none_learns, ()) == [True, True, True]
+    with pytest.raises(ValueError, match="no deaf run of depth=6 came to its end: give a lower rate, too"):
+        failures([outcome(math.inf, norm="deaf", depth=6), outcome(1.0, norm="rms", depth=6)], ("depth",))
+
+
+def test_a_model_that_died_is_seen_though_its_loss_fell() -> None:
+    """Losses of runs that were looked at: Muon at 0.25, whose models stay silent, beside one that learns."""
+    dead = [outcome(last, first_loss=3.13, norm="rms") for last in (1.48, 1.78)]
+    found = failures([outcome(1.48, 3.13, norm="deaf"), outcome(0.90, 3.13, norm="rms"), *dead], ())
+    assert found == [True, False, True, True]
+
+
+def test_a_deaf_run_hears_nothing_to_its_end(corpus: Path, tmp_path: Path) -> None:
+    config = study(corpus, norms=("layer", "rms"), learning_rates=(4e-3, 2e-3))
+    (cell,) = cells.deaf_cells(config, (2,))
+    assert cell.facts == {"depth": 2, "placement": "pre", "norm": "deaf", "lr": 2e-3, "seed": 0}
+    assert cell.run == config.run("layer", "pre", 2, 2e-3, 0)
+    run_cell(replace(cell, keep=True), tmp_path)
+    model = load_checkpoint(tmp_path / "model.safetensors").model.eval()
+    mel = torch.randn(2, 1, 8 * 24, 80)
+    heard, other = (model.encoder(model.frontend(each)[0], chunk=12)[0] for each in mel)
+    assert torch.equal(heard, other)
+
+
+@pytest.mark.parametrize("study_of", [placement, rates])
+def test_every_kind_has_its_deaf_run(study_of: Any) -> None:
+    grid = GridConfig(norms=("rms", "batch"), depths=(6, 24), learning_rates=(1e-3, 2e-3), seeds=(0, 1, 2))
+    all_cells = study_of.cells(StudyConfig(grid=grid))
+    assert len({cell.name for cell in all_cells}) == len(all_cells)
+    kinds = [tuple(cell.facts[name] for name in study_of.KIND) for cell in all_cells]
+    deaf = [kind for kind, cell in zip(kinds, all_cells, strict=True) if cell.facts["norm"] == "deaf"]
+    assert sorted(deaf) == sorted(set(kinds))
 
 
 def test_placement_is_judged_at_the_greatest_depth() -> None:
@@ -155,6 +197,7 @@ def test_placement_is_judged_at_the_greatest_depth() -> None:
         for bad in (1.9,) for depth in (6, 24) for where in ("pre", "post")
         for norm in ("rms", "layer") for rate in (1e-3, 4e-3)
     ]  # fmt: skip
+    outcomes = with_deaf(outcomes)
     evidence = placement.evidence_of(outcomes)
     post, _, *gradients = evidence.measures
     assert post.low < 10 < post.high  # 2 of 4 against none
@@ -166,6 +209,7 @@ def test_placement_is_judged_at_the_greatest_depth() -> None:
     }
 
     first = {"rms": 2.0, "layer": 4.0}
+    first["deaf"] = 100.0  # counts for nothing
     several = placement.evidence_of([replace(o, gradient_at_start=first[o.facts["norm"]]) for o in outcomes])
     assert several.measures[2] == geometric("gradient_ratio_post", [2.0, 4.0])  # however many learning rates
     assert gradients[0].low == gradients[0].high
@@ -176,7 +220,7 @@ def test_shares_that_are_all_alike_are_not_certain() -> None:
         outcome(0.5, depth=24, placement=where, norm="rms", lr=rate, seed=0)
         for where in ("pre", "post") for rate in (1e-3, 4e-3, 8e-3)
     ]  # fmt: skip
-    none_diverged = placement.evidence_of(outcomes).measures[0]
+    none_diverged = placement.evidence_of(with_deaf(outcomes)).measures[0]
     assert none_diverged.low < 0.0 == none_diverged.value < 10.0 < none_diverged.high
 
 
@@ -188,7 +232,7 @@ def test_the_largest_stable_rate_is_that_before_the_first_failure() -> None:
         for rate in (1.0, 2.0, 4.0, 8.0)
         for seed in (0, 1)
     ]
-    found = rates.evidence_of(outcomes)
+    found = rates.evidence_of(with_deaf(outcomes))
     assert values(found) == {"batch_over_none": pytest.approx(8.0), "batch_over_rms": pytest.approx(4.0)}
     assert any("batch: stable to the end of the range" in note for note in found.notes)
     assert all((each.low, each.high) == (pytest.approx(each.value / 2), math.inf) for each in found.measures)
@@ -231,8 +275,25 @@ def test_a_start_reaches_the_run(corpus: Path, tmp_path: Path) -> None:
     usual, large, shifted = (run_cell(cell, tmp_path / cell.name) for cell in start.cells(config))
     assert len({usual.first_loss, large.first_loss, shifted.first_loss}) == 3
     found = values(start.evidence_of([usual, large, shifted]))
-    assert found["loss_far"] == pytest.approx(large.last_loss / usual.last_loss)
-    assert found["beta"] == pytest.approx(shifted.last_loss / usual.last_loss)
+    assert found["gamma_30"] == pytest.approx(large.last_loss / usual.last_loss)
+    assert found["beta_1"] == pytest.approx(shifted.last_loss / usual.last_loss)
+
+
+def test_directions_and_sizes_of_a_start_are_told_apart_and_seeds_count_once() -> None:
+    ratios = {0.03: 1.5, 0.3: 1.1, 1.0: 1.0, 3.0: 0.9, 30.0: 2.0}
+    outcomes = [
+        outcome((2.0 if norm == "rms" else 1.0) * ratio * (1.1 if norm == "rms" and ratio != 1 else 1.0) ** seed,
+                norm=norm, gamma=gamma, beta=0.0, seed=seed)
+        for norm in ("rms", "layer") for gamma, ratio in ratios.items() for seed in (0, 1, 2)
+    ]  # fmt: skip
+    found = {measure.name: measure for measure in start.evidence_of(outcomes).measures}
+    assert found.keys() == {"gamma_0.03", "gamma_0.3", "gamma_3", "gamma_30"}
+    for gamma in (0.03, 0.3, 3.0, 30.0):
+        of_seeds = [ratios[gamma] * 1.1 ** (seed / 2) for seed in (0, 1, 2)]
+        measure = found[f"gamma_{gamma:g}"]
+        assert (measure.value, measure.low, measure.high) == pytest.approx(
+            [getattr(geometric("", of_seeds), key) for key in ("value", "low", "high")]
+        )
 
 
 def test_frozen_is_all_but_the_norms_of_the_encoder() -> None:
@@ -292,7 +353,7 @@ def test_starts_whose_usual_one_stopped_are_left_out(tmp_path: Path) -> None:
         for (gamma, seed), loss in {(1.0, 0): 1.0, (3.0, 0): 2.0, (1.0, 1): math.inf, (3.0, 1): math.inf}.items()
     ]
     found = start.evidence_of(outcomes)
-    assert found.measures == (geometric("loss_near", [2.0]),)
+    assert found.measures == (geometric("gamma_3", [2.0]),)
     assert found.notes[-1] == "Left out, since the run from gamma 1 stopped itself: rms, seed 1."
     save(Record(found, "", "", 0.0, ()), tmp_path)
 
