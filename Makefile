@@ -13,7 +13,7 @@ FAST_TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist load
 
 help:
 	@echo "make demo      install into .venv, diarize the sample recordings and score them"
-	@echo "make test      install with the development tools, run the fast tests"
+	@echo "make test      install with the development tools, run the fast tests in two processes (WORKERS=8: in eight)"
 	@echo "make test-all  the same, then the slow tests and, where a GPU is found, the GPU tests"
 	@echo "make shapes    the fast tests with the shapes of all arrays checked"
 	@echo "make lint      ruff and pyright"
