@@ -8,7 +8,8 @@ from torch import Tensor
 
 from diarnorm.checkpoint import Checkpoint
 from diarnorm.conformer import EncoderConfig
-from diarnorm.model import Model
+from diarnorm.memory import MemoryConfig
+from diarnorm.model import Model, ModelConfig
 from diarnorm.norms import NORMS
 from diarnorm.residual import ResidualStream, fold_batch_norms, layer_to_rms, relative_error
 from diarnorm.timebase import MELS_PER_FRAME, NUM_MELS
@@ -16,8 +17,6 @@ from diarnorm.timebase import MELS_PER_FRAME, NUM_MELS
 EXACT = 1e-4
 """Largest relative error that rounding explains; exact conversions stay far below."""
 PROBE_CHUNK, PROBE_FRAMES = 12, 96
-READERS = ("memory.embed", "memory.decoder.from_frame", "speech_head")
-"""Who reads the encoder's output."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ def convert(model: Model, to: str, *, force: bool = False) -> Conversion:
         others = ", ".join(name for name in NORMS if name != config.norm)
         raise ValueError(f"this model has norm={config.norm}, it cannot become {to}: choose one of {others}")
     if (config.norm, to, config.placement) == ("layer", "rms", "pre"):
-        return _exact(model, _fit(layer_to_rms(model, residual_stream(config)), norm=to, conv_norm=_conv_norm(config)))
+        network = layer_to_rms(model, residual_stream(model.config))
+        return _exact(model, _fit(network, norm=to, conv_norm=_conv_norm(config)))
     swapped = swap_norm(model, to)
     error = relative_error(read_off(model), read_off(swapped))
     if not (force or error < EXACT):
@@ -60,7 +60,7 @@ def fold_batch(model: Model) -> Conversion:
         ValueError: there is none to fold.
     """
     config = model.config.encoder
-    stream = residual_stream(config)
+    stream = residual_stream(model.config)
     in_convolutions = _conv_norm(config) == "batch"
     on_stream = config.norm == "batch" and config.placement == "pre"
     if not (in_convolutions or on_stream):
@@ -88,11 +88,16 @@ def with_model(checkpoint: Checkpoint, conversion: Conversion) -> Checkpoint:
     return replace(checkpoint, model=conversion.model, training=record)
 
 
-def residual_stream(config: EncoderConfig) -> ResidualStream:
+def readers(memory: MemoryConfig) -> tuple[str, str, str]:
+    """Who reads the encoder's output: the layer of the embeddings, the first one of the decoder, the speech head."""
+    return "memory.embed", f"memory.decoder.{'head' if memory.kind == 'none' else 'from_frame'}", "speech_head"
+
+
+def residual_stream(config: ModelConfig) -> ResidualStream:
     """The residual stream of a model with pre-norm blocks."""
-    norms: dict[str, tuple[str, ...]] = {"encoder.final_norm": READERS}
+    norms: dict[str, tuple[str, ...]] = {"encoder.final_norm": readers(config.memory)}
     writers = ["encoder.entry"]
-    for i in range(config.num_blocks):
+    for i in range(config.encoder.num_blocks):
         block = f"encoder.blocks.{i}"
         for j, reader in enumerate(("ff_in.0", "attention.qkv", "convolution.expand", "ff_out.0")):
             norms[f"{block}.norms.{j}"] = (f"{block}.{reader}",)
@@ -109,7 +114,7 @@ def read_off(model: Model) -> Tensor:
     training = model.training
     h, _ = model.eval().encoder(mel, chunk=PROBE_CHUNK)
     model.train(training)
-    return torch.cat([model.get_submodule(name)(h[0]) for name in READERS], dim=-1)
+    return torch.cat([model.get_submodule(name)(h[0]) for name in readers(model.config.memory)], dim=-1)
 
 
 def _exact(before: Model, after: Model) -> Conversion:

@@ -52,6 +52,11 @@ class OffsetRMSNorm(RMSNorm):
         """Normalise the last dimension, add the offset."""
         return super().forward(x, valid) + self.bias.to(x.dtype)
 
+    def add(self, x: Tensor, residual: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+        """`(norm(r), r)` with `r = residual + alpha * x`."""
+        y, r = super().add(x, residual, alpha)
+        return y + self.bias.to(y.dtype), r
+
 
 def layer_to_rms(network: nn.Module, stream: ResidualStream) -> nn.Module:
     """A copy of `network` with RMSNorm for every LayerNorm of the stream that computes the same function.

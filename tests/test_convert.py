@@ -10,8 +10,7 @@ from torch import nn
 
 from diarnorm import cli, convert
 from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from diarnorm.conformer import EncoderConfig
-from diarnorm.model import Model
+from diarnorm.model import Model, ModelConfig
 from diarnorm.modelfile import read_header
 from diarnorm.norms import NORMS, RMSNorm
 from diarnorm.residual import layer_to_rms, relative_error
@@ -20,11 +19,12 @@ from diarnorm.stream import Diarizer
 from tests.tiny import ENCODER, QUICK_TURNS, make_checkpoint, make_model, shake, two_voices
 
 
-def model_with(**changes: str | None) -> Model:
+def model_with(kind: str = "prototypes", **changes: str | None) -> Model:
     """A tiny model whose norms, writers and running averages hide nothing."""
     config = make_model().config
     torch.manual_seed(5)
-    model = shake(Model(replace(config, encoder=replace(ENCODER, **changes))))
+    memory = replace(config.memory, kind=kind)
+    model = shake(Model(replace(config, encoder=replace(ENCODER, **changes), memory=memory)))
     assert isinstance(model, Model)
     return model.eval()
 
@@ -63,21 +63,33 @@ def test_batch_norms_fold(changes: dict[str, str], dtype: torch.dtype, largest: 
 
 def test_the_stream_names_every_norm_and_linear_layer_of_the_encoder() -> None:
     model = Model()
-    stream = convert.residual_stream(model.config.encoder)
+    stream = convert.residual_stream(model.config)
     named = [*stream.norms, *stream.writers, *(reader for readers in stream.norms.values() for reader in readers)]
     inside = {name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.RMSNorm)}
     expected = {name for name in inside if name.startswith("encoder") and not name.endswith("convolution.norm")}
     assert len(named) == len(set(named))
-    assert set(named) == expected | set(convert.READERS)
+    assert set(named) == expected | set(convert.readers(model.config.memory))
+
+
+@pytest.mark.parametrize(("norm", "changes"), [("layer", {}), ("batch", {"conv_norm": "rms"})])
+def test_fixed_outputs_read_the_encoder_with_another_layer(norm: str, changes: dict[str, str]) -> None:
+    model = model_with("none", norm=norm, **changes).double()
+    conversion = convert.fold_batch(model) if norm == "batch" else convert.convert(model, "rms")
+    assert conversion.error <= 1e-12
+    x = torch.from_numpy(two_voices(40 * 1280))[None].double()
+    with torch.no_grad():
+        before, after = (each(x, chunk=4)[0].activity for each in (model, conversion.model))
+    assert before.std() > 0.01
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("left_out", ["encoder.entry", "encoder.blocks.1.convolution.project"])
 def test_a_writer_left_out_is_an_error_of_the_program(left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def incomplete(config: EncoderConfig) -> convert.ResidualStream:
+    def incomplete(config: ModelConfig) -> convert.ResidualStream:
         return replace(whole, writers=[name for name in whole.writers if name != left_out])
 
     model = model_with(norm="layer")
-    whole = convert.residual_stream(model.config.encoder)
+    whole = convert.residual_stream(model.config)
     monkeypatch.setattr(convert, "residual_stream", incomplete)
     with pytest.raises(RuntimeError, match="should be exact, but changes what is read off the encoder by"):
         convert.convert(model, "rms")
@@ -121,7 +133,7 @@ def test_nothing_to_fold() -> None:
 
 def test_turns_are_identical() -> None:
     before = make_checkpoint("layer", talkative=True)
-    network = layer_to_rms(before.model, convert.residual_stream(before.model.config.encoder))
+    network = layer_to_rms(before.model, convert.residual_stream(before.model.config))
     assert isinstance(network, Model)
     lines = rttm(before)
     assert len(lines) > 10

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diarnorm.norms import BatchNorm, RMSNorm
+from diarnorm.norms import BatchNorm, RMSNorm, add_and_norm
 from diarnorm.residual import OffsetRMSNorm, ResidualStream, fold_batch_norms, layer_to_rms, relative_error
 from tests.tiny import noise
 
@@ -252,3 +252,13 @@ def test_what_is_no_batch_norm_is_not_folded() -> None:
         fold_batch_norms(Normed(nn.BatchNorm1d), writers={"left": "depthwise"})
     with pytest.raises(ValueError, match="left has 5 features out, the norm beside it 12"):
         fold_batch_norms(Normed(nn.BatchNorm1d), writers={"before": "left"})
+
+
+def test_an_offset_stays_where_a_sum_comes_first() -> None:
+    norm = OffsetRMSNorm(DIM, eps=1e-5)
+    randomise(norm)
+    x, residual = noise(5, DIM), noise(5, DIM, seed=1)
+    y, r = add_and_norm(norm, x, residual, 0.5)
+    torch.testing.assert_close(r, residual + 0.5 * x)
+    torch.testing.assert_close(y, norm(r))
+    torch.testing.assert_close(y, F.rms_norm(r, (DIM,), norm.weight, 1e-5) + norm.bias)
