@@ -52,7 +52,7 @@ def save_checkpoint(path: str | Path, checkpoint: Checkpoint, *, dtype: torch.dt
         "turns": asdict(checkpoint.turns),
         "chunk": checkpoint.chunk,
         "chunks": list(checkpoint.chunks),
-        "training": dict(checkpoint.training),
+        "training": as_json(checkpoint.training),
     }
     tensors = {name: _stored(value, dtype) for name, value in checkpoint.model.state_dict().items()}
     save_file(tensors, str(path), metadata={METADATA_KEY: json.dumps(facts, allow_nan=False)})
@@ -62,11 +62,16 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
     """Read a model, in evaluation mode on the CPU. Warns where running statistics of a BatchNorm were never updated.
 
     Raises:
-        ValueError: no such file, not a diarnorm model, or trained with another norm than the `norm` asked for.
+        ValueError: no such file, not a diarnorm model, one with fields that this version does not know, or trained with
+            another norm than the `norm` asked for.
     """
     facts, tensors = _read(Path(path))
     check_norm(path, facts, norm)
-    model = Model(from_plain(ModelConfig, facts["model"]))
+    try:
+        config, turns = from_plain(ModelConfig, facts["model"]), from_plain(TurnConfig, facts["turns"])
+    except ValueError as error:
+        raise ValueError(f"{path} does not fit this version of diarnorm: {error}") from error
+    model = Model(config)
     wanted = model.state_dict()
     missing, extra = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or extra:
@@ -80,7 +85,6 @@ def load_checkpoint(path: str | Path, *, norm: str | None = None) -> Checkpoint:
         norm_name = untrained[0].removesuffix(".num_batches_tracked")
         message = f"{path}: the running statistics of BatchNorm {norm_name} were never updated, results mean little"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    turns = from_plain(TurnConfig, facts["turns"])
     return Checkpoint(model.eval(), turns, facts["chunk"], tuple(facts["chunks"]), facts["training"])
 
 
@@ -96,17 +100,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def from_plain(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass from plain dicts and lists, as `asdict` and JSON make them; the word `inf` is a number, too.
+    """A dataclass from plain dicts and lists, as `asdict` and JSON make them; `inf` and `nan` are numbers, too.
 
     Raises:
         ValueError: a field that the dataclass does not have.
     """
     hints = get_type_hints(cls)
-    unknown = sorted(set(values) - set(hints))
+    known = [f.name for f in fields(cls)]  # pyright: ignore[reportArgumentType]
+    unknown = sorted(set(values) - set(known))
     if unknown:
-        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}: known are {', '.join(hints)}")
-    known = {f.name for f in fields(cls)}  # pyright: ignore[reportArgumentType]
-    return cls(**{name: _convert(hints[name], value) for name, value in values.items() if name in known})
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}: known are {', '.join(known)}")
+    return cls(**{name: _convert(hints[name], value) for name, value in values.items()})
 
 
 def _convert(hint: Any, value: Any) -> Any:
@@ -115,6 +119,6 @@ def _convert(hint: Any, value: Any) -> Any:
     if isinstance(value, list):
         item_hints = get_args(hint) or (Any,)
         return tuple(_convert(item_hints[0], item) for item in value)
-    if hint is float and value in ("inf", "-inf"):
+    if hint is float and value in ("inf", "-inf", "nan"):
         return float(value)
     return value

@@ -42,7 +42,7 @@ class ModelHeader:
 
 
 def as_json(value: Any) -> Any:
-    """The same plain values with infinities as the words `inf` and `-inf`: JSON has no numbers for them.
+    """The same plain values with `inf`, `-inf` and `nan` as words: JSON has no numbers for them.
 
     >>> as_json({"cap_frames": math.inf, "chunks": (6, 12)})
     {'cap_frames': 'inf', 'chunks': [6, 12]}
@@ -51,7 +51,7 @@ def as_json(value: Any) -> Any:
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_header(path: str | Path) -> ModelHeader:

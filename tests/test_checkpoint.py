@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -179,7 +180,7 @@ def test_a_memory_without_a_cap_comes_back(path: Path) -> None:
     assert loaded.model.memory.config.cap_frames == math.inf
 
 
-@pytest.mark.parametrize("bad", [{"der": math.nan}, {"der": math.inf}, {"model": torch.zeros(1)}])
+@pytest.mark.parametrize("bad", [{"model": torch.zeros(1)}, {"figures": {"der": np.float32(9.5)}}, {"who": {"a"}}])
 def test_records_that_are_not_plain_are_refused(path: Path, bad: dict) -> None:
     with pytest.raises((ValueError, TypeError)):
         save_checkpoint(path, replace(make_checkpoint(), training=bad))
@@ -269,6 +270,7 @@ class Tree:
     leaves: tuple[Leaf, ...] = ()
     share: float = 0.5
     name: str | None = None
+    kind: ClassVar[str] = "tree"
 
 
 @pytest.mark.parametrize(
@@ -290,6 +292,24 @@ def test_unknown_fields_are_refused_at_any_depth() -> None:
         from_plain(Tree, {"leaf": {"sise": 1}})
     with pytest.raises(ValueError, match=r"Leaf has no field sise"):
         from_plain(Tree, {"leaves": [{"sise": 1}]})
+    with pytest.raises(ValueError, match=r"Tree has no field kind: known are leaf, leaves, share, name$"):
+        from_plain(Tree, {"kind": "bush"})
+
+
+def test_a_file_with_unknown_fields_is_named(path: Path) -> None:
+    save_checkpoint(path, make_checkpoint())
+    facts, tensors = read_raw(path)
+    for part in ("model", "turns"):
+        rewrite(path, facts | {part: facts[part] | {"shape": 1}}, tensors)
+        with pytest.raises(ValueError, match=r"modèle 日本.safetensors does not fit this version .*has no field shape"):
+            load_checkpoint(path)
+
+
+def test_figures_that_are_no_numbers_do_not_cost_the_model(path: Path) -> None:
+    record = {"gap": {"train_mode": math.nan}, "best": [math.inf, -math.inf, 0.25]}
+    save_checkpoint(path, replace(make_checkpoint(), training=record))
+    assert load_checkpoint(path).training == {"gap": {"train_mode": "nan"}, "best": ["inf", "-inf", 0.25]}
+    assert math.isnan(from_plain(Tree, as_json({"share": math.nan})).share)
 
 
 ENDLESS = ModelConfig(memory=replace(MEMORY, cap_frames=math.inf))
