@@ -6,7 +6,9 @@ everything below it is pure. It always feeds whole chunks, so turns are bit-iden
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float32
+from torch.utils import _pytree as pytree
 
 from diarnorm import turns as turn_rules
 from diarnorm.audio.mono import Block, Mono16k
@@ -57,14 +60,15 @@ class StreamState(NamedTuple):
 
 
 class Diarizer:
-    """A model ready to use. Holds no audio: every recording gets a `Stream` of its own."""
+    """A model ready to use. Holds no audio: every recording gets a `Stream` of its own. The checkpoint that it is made
+    of stays on its device."""
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu") -> None:
-        self.checkpoint = checkpoint
         self.device = find_device(device)
-        self.model: Model = checkpoint.model.to(self.device)
-        confirm = checkpoint.model.config.memory.confirm_frames
-        self.turn_config: TurnConfig = replace(checkpoint.turns, confirm_frames=confirm)
+        elsewhere = any(tensor.device != self.device for tensor in checkpoint.model.state_dict().values())
+        self.model: Model = deepcopy(checkpoint.model).to(self.device) if elsewhere else checkpoint.model
+        self.checkpoint = replace(checkpoint, model=self.model)
+        self.turn_config: TurnConfig = checkpoint.model.config.memory.turn_rules(checkpoint.turns)
 
     @classmethod
     def from_pretrained(
@@ -87,12 +91,12 @@ class Diarizer:
         channel: int | None = None,
         state: StreamState | None = None,
     ) -> Stream:
-        """A new stream of audio at `sample_rate` Hz, or one that goes on from `state` (16 kHz, same options).
+        """A new stream of audio at `sample_rate` Hz, or one that goes on from `state` (16 kHz, same model and options).
 
         `chunk_ms`, a multiple of 80, is the unit of latency. `max_speakers` labels are given at most.
 
         Raises:
-            ValueError: an option out of range.
+            ValueError: an option out of range, or a state of other options or of a model with other sizes.
         """
         chunk = self.checkpoint.chunk if chunk_ms is None else chunk_frames(chunk_ms)
         slots = self.model.config.memory.num_slots if max_speakers is None else max_speakers
@@ -107,14 +111,22 @@ class Diarizer:
         max_speakers: int | None = None,
         channel: int | None = None,
     ) -> Annotation:
-        """Turns of a whole recording, as pyannote's `Annotation`."""
+        """Turns of a whole recording, as pyannote's `Annotation`. Warns of what is odd about it.
+
+        Raises:
+            ValueError: an option out of range, or a file that cannot be read as audio.
+        """
         from pyannote.core import Annotation, Segment
 
         annotation = Annotation(uri=Path(path).stem)
         with open_audio(str(path)) as reader:
             stream = self.stream(reader.sample_rate, chunk_ms=chunk_ms, max_speakers=max_speakers, channel=channel)
+            ordinary = stream.warnings  # says at which rate the file is
             for turn in stream.feed(reader):
                 annotation[Segment(turn.start, turn.end), turn.speaker] = turn.speaker
+        for note in (*reader.warnings, *stream.warnings):
+            if note not in ordinary:
+                warnings.warn(f"{path}: {note}", stacklevel=2)
         return annotation
 
 
@@ -143,16 +155,26 @@ class Stream:
             raise ValueError(f"the saved state is of a stream with max_speakers={slots}, not {num_slots}: give {slots}")
         self._diarizer, self._chunk, self._num_slots = diarizer, chunk, num_slots
         self._input = Mono16k(sample_rate, channel)
-        self._state = self._fresh_state() if state is None else state
+        self._state = self._fresh_state() if state is None else self._moved(state)
         self.events: list[Event] = []
 
     def _fresh_state(self) -> StreamState:
         model = self._diarizer.model.init_state(1, self._num_slots)
         return StreamState(np.zeros(0, np.float32), model, turn_rules.init_state(self._num_slots), 0, 0)
 
+    def _moved(self, state: StreamState) -> StreamState:
+        """A saved state on the model's device, which may not be the one that it was saved on."""
+        fresh = pytree.tree_leaves(self._fresh_state().model)
+        if [leaf.shape for leaf in pytree.tree_leaves(state.model)] != [leaf.shape for leaf in fresh]:
+            raise ValueError(
+                "the saved state is of another model, with other sizes: load the model that it was saved of"
+            )
+        device = self._diarizer.device
+        return state._replace(model=pytree.tree_map(lambda leaf: leaf.to(device), state.model))
+
     @property
     def state(self) -> StreamState:
-        """The stream so far, as a value.
+        """The stream so far, as a value, for any device.
 
         Raises:
             ValueError: the input is not at 16 kHz, so part of the state is inside the resampler.

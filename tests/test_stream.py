@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import soxr
 import torch
 from torch import Tensor
 
+from diarnorm import stream as stream_module
 from diarnorm import turns as turn_rules
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model, ModelConfig, ModelState
@@ -504,6 +506,28 @@ def test_state_belongs_to_16_khz_and_its_options(diarizer: Diarizer) -> None:
         diarizer.stream(8_000, state=diarizer.stream().state)
     with pytest.raises(ValueError, match="saved state is of a stream with max_speakers=4, not 2"):
         diarizer.stream(max_speakers=2, state=diarizer.stream().state)
+    wider = Model(ModelConfig(encoder=replace(ENCODER, left_context=12), memory=MEMORY)).eval()
+    with pytest.raises(ValueError, match="saved state is of another model, with other sizes"):
+        Diarizer(replace(make_checkpoint(), model=wider)).stream(state=diarizer.stream().state)
+
+
+def test_a_state_goes_where_the_model_is(diarizer: Diarizer) -> None:
+    state = diarizer.stream().state
+    same = diarizer.stream(state=state).state
+    assert all(a is b for a, b in zip(tensors_of(same.model), tensors_of(state.model), strict=True))
+    diarizer.device = torch.device("meta")
+    assert all(tensor.is_meta for tensor in tensors_of(diarizer.stream(state=state).state.model))
+    assert not any(tensor.is_meta for tensor in tensors_of(state.model))
+
+
+def test_a_checkpoint_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = make_checkpoint()
+    assert Diarizer(checkpoint).model is checkpoint.model
+    monkeypatch.setattr(stream_module, "find_device", torch.device)
+    moved = Diarizer(checkpoint, device="meta")
+    assert {tensor.device.type for tensor in checkpoint.model.state_dict().values()} == {"cpu"}
+    for model in (moved.model, moved.checkpoint.model):
+        assert {tensor.device.type for tensor in model.state_dict().values()} == {"meta"}
 
 
 def test_a_finished_stream_takes_nothing_more(diarizer: Diarizer) -> None:
@@ -533,6 +557,28 @@ def test_a_file_gives_an_annotation(diarizer: Diarizer, tmp_path: Path) -> None:
     expected = sorted((t.start, t.end, t.speaker) for t in turns_in(events_of(diarizer.stream(), [two_voices()])))
     assert annotation.uri == "zwei Stimmen-日本"
     assert found == expected
+
+
+def test_what_is_odd_about_a_file_is_said(diarizer: Diarizer, tmp_path: Path) -> None:
+    path, quarter = tmp_path / "cut.wav", len(two_voices()) // 2
+    soundfile.write(path, np.stack([two_voices(), -two_voices()], axis=1), 44_100, subtype="PCM_16")
+    path.write_bytes(path.read_bytes()[:-quarter])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        diarizer(path)
+    notes = [str(warning.message) for warning in told]
+    assert all(note.startswith(f"{path}: ") for note in notes)
+    assert [any(word in note for note in notes) for word in ("header promises", "cancel", "resampled")] == [
+        True,
+        True,
+        False,
+    ]
+    assert {warning.filename for warning in told} == {__file__}
+
+
+def test_an_ordinary_file_of_another_rate_warns_of_nothing(diarizer: Diarizer, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", two_voices(32_000), 8_000, subtype="PCM_16")
+    diarizer(tmp_path / "a.wav")  # warnings are errors here
 
 
 def test_feed_gives_turns_as_they_become_final(diarizer: Diarizer) -> None:
