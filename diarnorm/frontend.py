@@ -7,8 +7,9 @@
 
 All clamp log-mel values from below at `floor`, because digital silence (-15.94 after Kaldi) lies 20 nats under the
 softest signal that 16 bits can carry (about 4.0): after the clamp the step between the two is at most 5 nats in the
-mean over the bins, 10 in any bin. Frames of digital silence do not move the running mean. Output is about zero mean,
-unit variance; zero is the neutral value that stands for "nothing known" beyond the end of a recording.
+mean over the bins, 10 in any bin. Frames of digital silence do not move the running mean. Speech like the training
+data comes out at about zero mean and unit variance, but for `pcen`, whose output is a compressed energy, 0 where there
+is none. Zero is the neutral value that stands for "nothing known" beyond the end of a recording.
 """
 
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class FrontEnd(nn.Module):
 
     def _running_mean(self, values: Tensor, state: FrontEndState) -> tuple[Tensor, FrontEndState]:
         """Running mean at every mel frame: one update per frame, from its mel frames that are not digital silence."""
-        heard = (values > values.new_tensor(self._silence())).any(dim=-1, keepdim=True).float()
+        heard = (values > self._silence()).any(dim=-1, keepdim=True).float()
         frames = (values * heard).unflatten(1, (-1, MELS_PER_FRAME)).sum(dim=2)
         shares = heard.unflatten(1, (-1, MELS_PER_FRAME)).sum(dim=2)
         mean, weight = state

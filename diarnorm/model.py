@@ -66,9 +66,17 @@ class Model(nn.Module):
         """Activity for whole chunks of `chunk` frames of samples in [-1, 1] at 16 kHz.
 
         `num_valid` says how many samples of each row belong to the recording (all, when None): mel frames beyond that
-        are the front end's neutral value, frames without any such mel frame are invalid.
+        are the front end's neutral value, frames without a mel frame of the recording are invalid.
+
+        Raises:
+            ValueError: the samples are not a whole number of chunks.
         """
         batch, num_samples = samples.shape
+        if num_samples % self.chunk_samples(chunk):
+            raise ValueError(
+                f"the model takes whole chunks of {chunk} frames ({self.chunk_samples(chunk)} samples), got "
+                f"{num_samples} samples: pad them and say with num_valid how many belong to the recording"
+            )
         state = self.init_state(batch) if state is None else state
         if num_valid is None:
             num_valid = torch.full((batch,), num_samples, device=samples.device)

@@ -82,9 +82,10 @@ def in_best_order(
     """
     from scipy.optimize import linear_sum_assignment  # for training alone
 
-    gain = torch.einsum("bto,bts->bos", logits.double(), activity.double()).nan_to_num()
+    wide = (tensor.cpu().double() for tensor in (logits, activity))  # in this order: not every device has float64
+    gain = torch.einsum("bto,bts->bos", *wide).nan_to_num()
     target = torch.zeros_like(logits)
-    for row, matrix in enumerate(gain.cpu().numpy()):
+    for row, matrix in enumerate(gain.numpy()):
         outputs, speakers = linear_sum_assignment(matrix, maximize=True)
         target[row][:, outputs.tolist()] = activity[row][:, speakers.tolist()]
     return target

@@ -13,14 +13,10 @@ from typing import TextIO
 
 from diarnorm.turns import Turn
 
-OTHER_TYPES = frozenset(("SPKR-INFO", "SEGMENT", "LEXEME", "NON-LEX", "NON-SPEECH", "NOSCORE", "NO_RT_METADATA")) | {
-    "FILLER",
-    "EDIT",
-    "IP",
-    "SU",
-    "CB",
-    "A/P",
-}
+OTHER_TYPES = frozenset((
+    "SPKR-INFO", "SEGMENT", "LEXEME", "NON-LEX", "NON-SPEECH", "NOSCORE", "NO_RT_METADATA",
+    "FILLER", "EDIT", "IP", "SU", "CB", "A/P",
+))  # fmt: skip
 """Line types of RTTM that say nothing about who spoke when."""
 
 _BLANKS = re.compile(r"[ \t\f\v]+")

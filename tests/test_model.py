@@ -127,6 +127,13 @@ def test_default_model_keeps_to_its_budget() -> None:
     assert sum(t.numel() * t.element_size() for t in state) <= 2_000_000
 
 
+@pytest.mark.parametrize("num_samples", [CHUNK_SAMPLES - 1, FRAME_SAMPLES, 160, CHUNK_SAMPLES + FRAME_SAMPLES])
+def test_parts_of_chunks_are_refused(num_samples: int) -> None:
+    message = f"whole chunks of 4 frames .5120 samples., got {num_samples} samples: pad them and say with num_valid"
+    with pytest.raises(ValueError, match=message):
+        make_model()(torch.zeros(1, num_samples), chunk=CHUNK)
+
+
 def test_number_of_slots_is_asked_for() -> None:
     model = make_model()
     assert model.init_state(2).memory.count.shape == (2, MEMORY.num_slots + 1)

@@ -188,6 +188,25 @@ def test_invalid_frames_change_nothing() -> None:
 # ---- as part of the rest ----------------------------------------------------------------------------------
 
 
+class OnMps(Tensor):
+    """A tensor on a device that has no float64."""
+
+    def double(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Refused, as there."""
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+
+    def cpu(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The numbers, where float64 is."""
+        return self.as_subclass(Tensor)
+
+
+def test_the_best_order_needs_float64_on_the_cpu_alone() -> None:
+    logits, activity = noise(2, 9, 3), (noise(2, 9, 2, seed=1) > 0).float()
+    found = in_best_order(logits.as_subclass(OnMps), activity.as_subclass(OnMps))
+    assert torch.equal(found.as_subclass(Tensor), in_best_order(logits, activity))
+    assert found.any()
+
+
 def test_kinds() -> None:
     assert type(make_memory(DIM, MEMORY)) is SpeakerMemory
     assert type(make_memory(DIM, WITHOUT)) is FixedOutputs
