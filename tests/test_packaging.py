@@ -1,6 +1,8 @@
 """What the wheel carries, and that the package finds it in a checkout and when installed."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -28,6 +30,31 @@ def files_under(folder: Path, *suffixes: str) -> set[str]:
     return {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix in suffixes and path.is_file()
     }
+
+
+def imported_packages() -> set[str]:
+    """What diarnorm imports of others, anywhere: the first part of the name, of `pyannote`, which many share, two."""
+    names: set[str] = set()
+    for path in (ROOT / "diarnorm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+    parts = {tuple(name.split(".")[: 2 if name.startswith("pyannote.") else 1]) for name in names}
+    return {".".join(part) for part in parts if part[0] not in {*sys.stdlib_module_names, "diarnorm"}}
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """What another package happens to bring today may be gone tomorrow; only triton comes with torch or not at all."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["plot"], *extras["fast"], *extras["onnx"]]
+    declared = {re.split(r"[<>=~;\[ ]", line)[0].lower() for line in lines}
+    other_names = {"hydra": "hydra-core", "yaml": "pyyaml"}
+    imported = {other_names.get(name, name) for name in imported_packages()}
+    assert {"torch", "pyannote.metrics", "pyannote.core", "omegaconf", "soundfile"} <= imported
+    assert imported - declared == {"triton"}
 
 
 def test_checkout_folders() -> None:

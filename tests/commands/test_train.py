@@ -294,6 +294,12 @@ def test_a_mistake_is_one_sentence(mistake: tuple[str, ...], capsys: pytest.Capt
     assert here() <= {"runs"}
 
 
+def test_a_traceback_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, there in ((["recipe=nosuch"], False), (["recipe=nosuch", "--debug"], True)):
+        assert main(["train", *words]) == 2
+        assert ("Traceback" in capsys.readouterr().err) == there
+
+
 def test_more_speakers_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     stages = "data.stages=[{max_speakers: 9, speaker_probabilities: [0, 0, 0, 0, 0, 0, 0, 0, 1]}]"
     assert main(["train", "recipe=smoke", stages, "model.memory.num_slots=9"]) == 2
