@@ -17,7 +17,8 @@ DEFAULT_MODEL = "rms"
 """The shipped model that is used unless another is asked for."""
 
 _PACKAGE = Path(__file__).resolve().parent
-_CODE_OF_TURNS = ("*.py", "audio/*.py", "kernels/*.py", "kernels/*.cpp")
+_TOP = "checkpoint conformer fbank frontend memory model modelfile norms outputs rttm runs stream timebase turns"
+_CODE_OF_TURNS = (*(f"{name}.py" for name in _TOP.split()), "audio/*.py", "kernels/*.py", "kernels/*.cpp")
 """What a model needs to hear a recording, beside its file; no more, so that the hash stays while other parts change."""
 
 
@@ -98,15 +99,20 @@ def commit() -> str:
 
 @cache
 def code_sha256(*more: str) -> str:
-    """Hash of the sources that turns depend on: names and bytes of the modules at the top of the package, of `audio`
-    and of `kernels`; and of `more`, patterns of paths in the package. What was made by one code is not taken for
-    another's, whatever the version says."""
+    """Hash of the sources that turns depend on: names and bytes of the modules between sound and turns, of `audio` and
+    of `kernels`; and of `more`, patterns of paths in the package. What was made by one code is not taken for another's,
+    whatever the version says."""
     return _sources_sha256(_PACKAGE, more)
+
+
+def sources_of_turns(package: Path, more: tuple[str, ...] = ()) -> list[Path]:
+    """The files that `code_sha256` is about, in order."""
+    return sorted({path for pattern in (*_CODE_OF_TURNS, *more) for path in package.glob(pattern)})
 
 
 def _sources_sha256(package: Path, more: tuple[str, ...] = ()) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in (*_CODE_OF_TURNS, *more) for path in package.glob(pattern)):
+    for path in sources_of_turns(package, more):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
     return digest.hexdigest()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from diarnorm import resources
-from diarnorm.resources import cache_dir, code_sha256, commit
+from diarnorm.resources import cache_dir, code_sha256, commit, sources_of_turns
+from tests.imports import file_of, reached_from
 
 PACKAGE = Path(resources.__file__).parent
 
@@ -41,7 +42,17 @@ def test_a_change_of_what_turns_depend_on_changes_it(package: Path, name: str) -
     assert resources._sources_sha256(package) != code_sha256()
 
 
-@pytest.mark.parametrize("name", ["training/trainer.py", "commands/evaluate.py", "evaluation/scoring.py"])
+def test_all_that_a_stream_imports_counts_but_what_changes_no_turn() -> None:
+    """And nothing else, but for how turns are written."""
+    refuses_or_finds = {"checks", "resources"}
+    reached = reached_from("stream", without=refuses_or_finds)
+    counted = {path for path in sources_of_turns(PACKAGE) if path.suffix == ".py"}
+    assert counted - reached == {file_of("rttm"), file_of("audio")}  # whose `__init__` has a sentence in it
+    assert not reached - counted
+    assert file_of("memory") in reached
+
+
+@pytest.mark.parametrize("name", ["cli.py", "live.py", "training/trainer.py", "evaluation/scoring.py"])
 def test_a_change_elsewhere_does_not(package: Path, name: str) -> None:
     with (package / name).open("a") as file:
         file.write("\n")

@@ -23,6 +23,7 @@ class Condition:
         margin: most that the DER may grow, in points; None: no margin.
         with_halves: whether halves are scored apart.
         is_quiet: whether there must be no speech in what it puts in.
+        keeps_labels: whether labels must be the same after it.
         is_alone: whether it is done to silence, where there must be no turns.
     """
 
@@ -30,6 +31,7 @@ class Condition:
     margin: float | None = None
     with_halves: bool = False
     is_quiet: bool = False
+    keeps_labels: bool = False
     is_alone: bool = False
 
     @property
@@ -70,7 +72,7 @@ def find_conditions(config: RobustnessConfig) -> list[Condition]:
         ValueError: a corruption or family that there is not, one twice, a severity out of range; one that must leave
             silence quiet and puts none in, or that is to be listened to and cannot be heard.
     """
-    for name in (*(margin.factor for margin in config.margins), *config.halves, *config.quiet):
+    for name in (*(margin.factor for margin in config.margins), *config.halves, *config.quiet, *config.same_labels):
         _names_of(name)
     for name in config.quiet:
         if not any(find(each).puts_in for each in _names_of(name)):
@@ -134,6 +136,7 @@ def _condition(spec: Spec, config: RobustnessConfig) -> Condition:
         _margin(spec.links, config),
         any(_is_of(name, given) for name in names for given in config.halves),
         any(_is_of(name, given) for name in names if find(name).puts_in for given in config.quiet),
+        any(_is_of(name, given) for name in names for given in config.same_labels),
     )
 
 

@@ -50,6 +50,10 @@ class RobustnessConfig(Changes):
     """Corruptions, families or `all`: both halves of a recording are scored apart, too, for what changes inside it."""
     quiet: tuple[str, ...] = ()
     """Corruptions or families that put silence in, or `all` of them: there must be no speech in it."""
+    same_labels: tuple[str, ...] = ()
+    """Corruptions, families or `all`: after what happens there labels must be those of the clean run."""
+    same_labels_share: float = 0.95
+    """Least share of the speech after it that must have them."""
     edge_s: float = 0.5
     """What of a silence, at either end, is not asked about: pauses are bridged, and edges of turns are not exact."""
     recovery_distance: float = 0.2
@@ -65,8 +69,8 @@ class RobustnessConfig(Changes):
     workers: int = 1
     """Processes, each on one CPU thread."""
     device: str = "cpu"
-    players: tuple[str, ...] = ()
-    """Corruptions that can be listened to in the report, on an excerpt of the first recording."""
+    players: tuple[str, ...] = ("loudness.swing=20", "burst.slam=30", "noise.white=10", "room.reverb=0.7")
+    """Corruptions that can be listened to in the report, on an excerpt of the first recording; [] for none."""
     player_s: float = 6.0
     """Length of the excerpt."""
 
@@ -78,6 +82,7 @@ class RobustnessConfig(Changes):
             check_range(name, getattr(self, name), low=0)
         for name in ("alone_s", "recovery_hold_s", "batch_s", "player_s"):
             check_range(name, getattr(self, name), above=0)
+        check_range("same_labels_share", self.same_labels_share, low=0, high=1)
         for name, command in self.peers.items():
             words_of(name, command)
         if not (self.corruptions or self.alone):

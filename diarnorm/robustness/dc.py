@@ -3,7 +3,7 @@
 import numpy as np
 
 from diarnorm.robustness.sound import Corruption, Sound, in_seconds, with_samples
-from diarnorm.timebase import SAMPLE_RATE
+from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE
 
 DRIFT_HZ = 0.1
 
@@ -14,11 +14,11 @@ def offset(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
 
 
 def step(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
-    """An offset that sets in somewhere in the middle third and stays."""
+    """An offset that sets in somewhere in the middle third and stays; the 10 ms from there on are the event."""
     num_samples = len(sound.samples)
     at = int(num_samples * rng.uniform(1 / 3, 2 / 3))
     added = np.float32(severity) * (np.arange(num_samples) >= at)
-    return with_samples(sound, sound.samples + added, in_seconds([(at, num_samples)]))
+    return with_samples(sound, sound.samples + added, in_seconds([(at, min(at + HOP_SAMPLES, num_samples))]))
 
 
 def drift(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:

@@ -4,7 +4,7 @@ Gains act on floating-point samples, which may go beyond full scale; only `loudn
 curves are made in dB, and jumps take 10 ms, so that none of them clicks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float64
@@ -40,8 +40,8 @@ def gain_int16(sound: Sound, severity: float, rng: np.random.Generator) -> Sound
 
 def swing(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
     """Up and down in turns, a step every 2 s."""
-    number = np.arange(len(sound.samples)) // seconds_to_samples(STEP_S) + rng.integers(2)
-    return _scaled(sound, _smooth(np.where(number % 2, severity, -severity)))
+    step = seconds_to_samples(STEP_S)
+    return _stepping(sound, range(step, len(sound.samples), step), severity, rng)
 
 
 def turns(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
@@ -50,9 +50,7 @@ def turns(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
     for start in sorted({turn.start for turn in sound.turns}):
         if not starts or start - starts[-1] >= SHORTEST_STEP_S:
             starts.append(start)
-    at = [seconds_to_samples(start) for start in starts]
-    number = np.searchsorted(at, np.arange(len(sound.samples)), side="right") + rng.integers(2)
-    return _scaled(sound, _smooth(np.where(number % 2, severity, -severity)))
+    return _stepping(sound, [seconds_to_samples(start) for start in starts], severity, rng)
 
 
 def tremolo(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
@@ -83,6 +81,14 @@ def speaker(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
     )
     alone = own & ~others
     return _scaled(sound, _smooth(np.where(alone, -severity, 0.0)), in_seconds(runs_of(alone).tolist()))
+
+
+def _stepping(sound: Sound, at: Sequence[int], severity: float, rng: np.random.Generator) -> Sound:
+    """Gain of `severity` dB and as much down in turns, a step at each of these samples; the slopes are the events."""
+    length, half = len(sound.samples), HOP_SAMPLES // 2
+    number = np.searchsorted(at, np.arange(length), side="right") + rng.integers(2)
+    slopes = [(max(0, place - half), min(length, place + half)) for place in at if place < length]
+    return _scaled(sound, _smooth(np.where(number % 2, severity, -severity)), in_seconds(slopes))
 
 
 def _smooth(level_db: Float64[np.ndarray, " samples"]) -> Float64[np.ndarray, " samples"]:

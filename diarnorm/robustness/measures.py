@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from diarnorm.robustness.passes import Trace
 from diarnorm.robustness.timemap import Spans, frames_in
-from diarnorm.timebase import frames_to_seconds, seconds_to_frames
+from diarnorm.timebase import FRAME_SAMPLES, frames_to_seconds, seconds_to_frames, seconds_to_samples
 from diarnorm.turns import Turn, merge_turns
 
 
@@ -72,6 +72,37 @@ def recovery(
             continue
         held = np.convolve(near[end:limit], np.ones(hold, int), mode="valid") == hold
         found.append(frames_to_seconds(int(held.argmax())) if held.any() else None)
+    return found
+
+
+def labels_after(
+    clean: Sequence[Turn], changed: Sequence[Turn], frames: Int[np.ndarray, " changed"], events: Spans
+) -> tuple[float, float]:
+    """Seconds after the end of the first event, outside all events, in which somebody speaks in the clean run and in
+    the changed one; and those of them in which the same labels speak.
+
+    A stream names speakers in the order in which they come, and both runs are alike up to the event: a label means the
+    same before and after it, whatever was put in between.
+    """
+    inside = frames_in(events, len(frames))
+    if not inside.any():
+        return 0.0, 0.0
+    common = (frames >= 0) & ~inside
+    common[: int(inside.argmax())] = False
+    names = sorted({turn.speaker for turn in (*clean, *changed)})
+    before = _labels_in(clean, names, int(frames.max(initial=-1)) + 1)[frames[common]]
+    after = _labels_in(changed, names, len(frames))[common]
+    spoken = before.any(axis=1) & after.any(axis=1)
+    return frames_to_seconds(int(spoken.sum())), frames_to_seconds(int((spoken & (before == after).all(axis=1)).sum()))
+
+
+def _labels_in(turns: Sequence[Turn], names: Sequence[str], num_frames: int) -> Bool[np.ndarray, "frames labels"]:
+    """Who speaks in the middle of each frame."""
+    found = np.zeros((num_frames, len(names)), bool)
+    half = FRAME_SAMPLES // 2
+    for turn in turns:
+        first, stop = (-((half - seconds_to_samples(at)) // FRAME_SAMPLES) for at in (turn.start, turn.end))
+        found[max(0, first) : max(0, stop), names.index(turn.speaker)] = True
     return found
 
 

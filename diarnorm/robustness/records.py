@@ -12,10 +12,19 @@ from diarnorm.evaluation.hypotheses import CODE as HYPOTHESES
 from diarnorm.evaluation.scores import Components
 from diarnorm.resources import code_sha256
 
-FORMAT = 2
+FORMAT = 3
 NAME = "records.jsonl"
 AFTERWARDS = frozenset({"factors", "figures", "page", "panels", "players", "publish", "summary", "tables"})
 """Modules beside this one that only make reports of records."""
+BEFORE = frozenset({"conditions", "config", "records", "study"})
+"""Those that say what is measured, and keep it: all that they give to the rest stands in the key."""
+FOREIGN = (
+    *HYPOTHESES,
+    *(f"evaluation/{name}.py" for name in ("scores", "scoring", "sums")),
+    *(f"simulation/{name}.py" for name in ("acoustics", "activity", "channel", "conversation", "filters", "rooms")),
+    "training/develop.py",
+)
+"""Sources elsewhere that numbers depend on."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +37,13 @@ class Record:
         key: hash of all that the rest depends on.
         duration_s: of what the model heard.
         level_dbfs: RMS of what the model heard, about its mean, on the raw input.
+        speech_level_db: its active speech level (ITU-T P.56); see `level`.
         dc: mean of what the model heard, full scale 1.
         errors: parts of the DER, in seconds.
         merged: those of the output with one label for everybody; its false alarm is speech where nobody speaks.
         halves: parts of the DER of the first and the second half, each scored by itself; empty unless asked for.
         num_turns: of the model.
+        turns: what it said, see `scored.written`; so that more can be asked of a run that is over.
         num_speakers: labels of the model.
         event_s: length of the changed pieces, without their edges.
         event_speech_s: speech of the model in them, without their edges.
@@ -45,6 +56,8 @@ class Record:
         clean_attention: the same in the clean run on the same frames.
         uniform_attention: what their number alone would make it.
         recovery_s: see `measures.recovery`.
+        after_s: speech after a change, in both runs; see `measures.labels_after`.
+        same_labels_s: that with the labels of the clean run.
     """
 
     key: str
@@ -54,11 +67,13 @@ class Record:
     condition: str
     duration_s: float
     level_dbfs: float
+    speech_level_db: float | None
     dc: float
     errors: Components
     merged: Components
     halves: tuple[Components, ...]
     num_turns: int
+    turns: str
     num_speakers: int
     event_s: float
     event_speech_s: float
@@ -71,6 +86,8 @@ class Record:
     clean_attention: tuple[float, ...] | None = None
     uniform_attention: float | None = None
     recovery_s: tuple[float | None, ...] = ()
+    after_s: float = 0.0
+    same_labels_s: float = 0.0
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> "Record":
@@ -85,8 +102,8 @@ class Record:
 def measuring_code() -> tuple[str, ...]:
     """Sources that records depend on, beside those that turns do, as paths and patterns in the package."""
     here = Path(__file__).resolve().parent
-    own = [f"{here.name}/{path.name}" for path in sorted(here.glob("*.py")) if path.stem not in AFTERWARDS]
-    return (*own, *HYPOTHESES, "evaluation/scoring.py", "simulation/*.py", "training/develop.py")
+    own = [path for path in sorted(here.glob("*.py")) if path.stem not in AFTERWARDS | BEFORE]
+    return (*(f"{here.name}/{path.name}" for path in own), *FOREIGN)
 
 
 def make_key(facts: Mapping[str, Any]) -> str:

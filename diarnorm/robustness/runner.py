@@ -24,6 +24,7 @@ from diarnorm.evaluation.recordings import Recording
 from diarnorm.robustness import peers
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound, corrupt
+from diarnorm.robustness.level import active_speech_level
 from diarnorm.robustness.passes import Sheet, Trace, make_sheet, run
 from diarnorm.robustness.peers import Peer, PeerError
 from diarnorm.robustness.records import Record, Store
@@ -157,6 +158,7 @@ def _record(key: str, name: str, job: Job, item: Item, heard: "Heard", measured:
         condition=job.condition.name,
         duration_s=samples_to_seconds(len(heard.samples)),
         level_dbfs=heard.report.level_dbfs,
+        speech_level_db=heard.speech_level_db,
         dc=heard.report.dc,
         **measured,
     )
@@ -210,6 +212,7 @@ class Heard:
     sound: Sound
     samples: Float32[np.ndarray, " samples"]
     report: SignalReport
+    speech_level_db: float | None
 
 
 def changed(item: Item, condition: Condition, seed: int) -> Heard:
@@ -221,7 +224,7 @@ def changed(item: Item, condition: Condition, seed: int) -> Heard:
     sound = corrupt(clean, condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
     mono = Mono16k(SAMPLE_RATE)
     samples = np.concatenate([mono.push(sound.samples), mono.finish()])
-    return Heard(sound, samples, mono.report)
+    return Heard(sound, samples, mono.report, active_speech_level(samples))
 
 
 def _samples_of(recording: Recording) -> Float32[np.ndarray, " samples"]:

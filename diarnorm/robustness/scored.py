@@ -45,12 +45,22 @@ def measure_turns(
         "merged": whole.merged,
         "halves": tuple(_score(sound, turns, _within(spans, half), rules).errors for half in halves),
         "num_turns": len(turns),
+        "turns": written(turns),
         "num_speakers": whole.num_hypothesis_speakers,
         "event_s": measures.length_of(sound.events, edge_s=rules.edge_s),
         "event_speech_s": measures.speech_in(turns, sound.events, edge_s=rules.edge_s),
         "inserted_s": measures.length_of(sound.inserted, edge_s=rules.edge_s),
         "inserted_speech_s": measures.speech_in(turns, sound.inserted, edge_s=rules.edge_s),
     }
+
+
+def written(turns: Sequence[Turn]) -> str:
+    """Turns in seconds with their labels, in order of onset, to the millisecond.
+
+    >>> written([Turn(2.0, 3.28, "b"), Turn(0.5, 1.0, "a")])
+    '0.500 1.000 a; 2.000 3.280 b'
+    """
+    return "; ".join(f"{turn.start:.3f} {turn.end:.3f} {turn.speaker}" for turn in sorted(turns))
 
 
 def measure_inside(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) -> dict[str, Any]:
@@ -77,12 +87,15 @@ def _compared(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) ->
         "clean_attention": None,
         "uniform_attention": uniform,
         "recovery_s": (),
+        "after_s": 0.0,
+        "same_labels_s": 0.0,
     }
     if before is None:
         return found
     frames = TimeMap.of(sound.inserted).clean_frames(num_frames, len(before.activity))
     speech = frames_in([(turn.start, turn.end) for turn in sound.turns], num_frames)
     distance = measures.distances(before.activity, trace.activity, frames)
+    after_s, same_labels_s = measures.labels_after(before.turns, trace.turns, frames, events)
     return {
         **found,
         "drift": measures.drift(before.embedding, trace.embedding, frames, speech),
@@ -90,6 +103,8 @@ def _compared(sound: Sound, trace: Trace, before: Trace | None, rules: Rules) ->
         "recovery_s": tuple(
             measures.recovery(distance, events, tolerance=rules.recovery_distance, hold_s=rules.recovery_hold_s)
         ),
+        "after_s": after_s,
+        "same_labels_s": same_labels_s,
     }
 
 

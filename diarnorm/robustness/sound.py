@@ -21,7 +21,8 @@ class Sound:
     """A recording at 16 kHz with its reference, and where it was changed.
 
     `turns` may be empty. `events` are stretches (start, end) in seconds in order of time, in the recording as it is
-    now, which corruptions that act here or there have changed; those that act everywhere (a gain, noise) leave none.
+    now, where something happens: what corruptions that act here or there have changed, and the slope of a level that
+    jumps and stays; those that act everywhere (a gain, noise) leave none.
     `inserted` are those of them that the recording did not have before.
 
     Raises:

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from diarnorm.cli import main
 from diarnorm.robustness.config import Margin, RobustnessConfig
 
 KEYS = "alone alone_s batch_s chunk_ms collar_s corruptions device edge_s halves margin margins max_speakers memory "
-KEYS += "models num_resamples peers player_s players quiet recovery_distance recovery_hold_s seed sets skip_overlap "
-KEYS += "turns workers"
+KEYS += "models num_resamples peers player_s players quiet recovery_distance recovery_hold_s same_labels "
+KEYS += "same_labels_share seed sets skip_overlap turns workers"
 FILES = {"records.jsonl", "report.html", "report.json", "report.md", ".hydra"}
 
 pytestmark = pytest.mark.usefixtures("one_thread", "model_and_set")
@@ -62,12 +63,21 @@ def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
 
     from diarnorm.checkpoint import from_plain
     from diarnorm.robustness.conditions import find_conditions
+    from diarnorm.robustness.corruption import catalogue
 
     values = OmegaConf.to_container(OmegaConf.create(capsys.readouterr().out), resolve=False)
     assert isinstance(values, dict)
     config = from_plain(RobustnessConfig, {str(key): value for key, value in values.items()})
     conditions = find_conditions(config)
-    assert 40 <= len(conditions) <= 55
+    changed = [each for each in conditions if not (each.is_clean or each.is_alone)]
+    assert len(changed) == 100
+    severities = Counter(each.factor for each in changed if each.severity is not None)
+    assert set(severities) == {each.name for each in catalogue()}
+    assert {name for name, number in severities.items() if number < 3} == {
+        "silence.hum_60",
+        "damage.inf",
+        "noise.hum_60",
+    }  # hum of the other mains, and the same damage by another number
     margins = {each.name: each.margin for each in conditions if not each.is_alone}
     expected = {
         "loudness.gain=-40": None,
@@ -78,12 +88,21 @@ def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         "loudness.tremolo=12": 2.0,
         "dc.offset=0.1": 0.3,
         "dc.drift=0.1": 0.3,
+        "dc.step=-0.1": 0.3,
         "silence.gaps=10": 0.5,
+        "silence.end=30": None,
+        "band.limit=4000": 2.0,
+        "band.limit=2000": None,
+        "band.mu_law=6": None,
+        "loudness.swing=12 noise.pink=10 room.reverb=0.4": 2.0,
         "noise.babble=10": 2.0,
     }
     assert {name: margins[name] for name in expected} == expected
     silent = [each.name for each in conditions if each.factor.startswith("silence.") and not each.is_alone]
     assert [each.name for each in conditions if each.is_quiet] == silent
+    assert [each.name for each in conditions if each.keeps_labels] == silent
+    jumps = {each.factor for each in changed if each.with_halves}
+    assert {"loudness.swing", "loudness.turns", "dc.step", "loudness.swing noise.pink room.reverb"} <= jumps
     assert {"nothing", "silence.lsb=20", "silence.hum_50=20"} <= {each.name for each in conditions if each.is_alone}
 
 

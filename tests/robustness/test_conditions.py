@@ -46,6 +46,11 @@ def test_halves_and_quiet_by_family_and_the_clean_side_has_halves_too() -> None:
     assert [each.is_quiet for each in found.values()] == [False, False, True]
 
 
+def test_labels_are_kept_where_asked() -> None:
+    found = named(corruptions=("silence.middle=1", "dc.step=0.1", "dc.offset=0.1"), same_labels=("silence", "dc.step"))
+    assert [each.name for each in found.values() if each.keeps_labels] == ["silence.middle=1", "dc.step=0.1"]
+
+
 def test_alone() -> None:
     found = named(corruptions=(), alone=("nothing", "silence.hum_50=20"))
     assert [(each.name, each.is_alone, each.is_clean) for each in found.values()] == [
@@ -65,6 +70,8 @@ def test_alone() -> None:
         ({"corruptions": ("dc.offset", "dc.offset=0.1")}, "dc.offset=0.1 is there twice"),
         ({"margins": (Margin("silent"),)}, "called 'silent'; did you mean silence"),
         ({"halves": ("zzz",)}, "families are band, burst"),
+        ({"same_labels": ("silenc",)}, "called 'silenc'; did you mean silence?"),
+        ({"same_labels_share": 1.1}, "same_labels_share=1.1 is out of range"),
         ({"quiet": ("dc",)}, "quiet=dc puts nothing in"),
         ({"players": ("nosuch",)}, "no corruption is called .nosuch."),
         ({"corruptions": ()}, "corruptions is empty"),
@@ -97,6 +104,7 @@ def test_every_corruption_that_makes_a_recording_longer_can_be_quiet() -> None:
 def test_players_are_changes_of_samples() -> None:
     config = RobustnessConfig(players=("dc.offset=0.1", "loudness.swing=6 noise.pink=10"))
     assert [each.name for each in find_players(config)] == ["clean", *config.players]
-    assert find_players(RobustnessConfig()) == []
+    assert find_players(RobustnessConfig(players=())) == []
+    assert len(find_players(RobustnessConfig())) > 2  # a few, when nothing is said
     with pytest.raises(ValueError, match=r"^players=dc.offset=0.1 features.scale=2: .* leave out features.scale=2$"):
         named(players=("dc.offset=0.1 features.scale=2",))

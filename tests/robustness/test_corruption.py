@@ -78,11 +78,12 @@ def test_every_corruption_is_pure_seeded_and_well_formed(item: Corruption) -> No
 
 
 @pytest.mark.parametrize("item", ON_SAMPLES, ids=name_of)
-def test_nothing_is_done_at_neutral_and_outside_events(item: Corruption) -> None:
+def test_nothing_is_done_at_neutral_and_outside_events_but_by_jumps(item: Corruption) -> None:
     clean = talk()
     assert corrupt(clean, Spec((Link(item.name, item.neutral),)), 0) is clean
     damaged = corrupt(clean, Spec((Link(item.name, item.severities[1]),)), 0)
-    if damaged.events and not damaged.inserted:
+    jumps = item.name in ("loudness.swing", "loudness.turns", "dc.step")  # what comes after stays changed
+    if damaged.events and not damaged.inserted and not jumps:
         untouched = np.ones(len(clean.samples), dtype=bool)
         for start, end in damaged.events:
             untouched[round(start * 16_000) - 80 : round(end * 16_000) + 80] = False

@@ -1,5 +1,7 @@
 """Gains, read off a constant signal; and what 16 bits do to them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -37,12 +39,25 @@ def test_gains_in_16_bits_round_and_clip() -> None:
     np.testing.assert_allclose(loud[inside], 100 * talk().samples[inside], atol=0.51 / 32_768)
 
 
+def check_steps(word: str, sound: Sound) -> None:
+    """The gain is the same from one event to the next, and another after each."""
+    damaged = corrupt(sound, parse([word]), 1)
+    edges = [round(at * SAMPLE_RATE) for at in (0, *np.ravel(damaged.events), sound.duration_s)]
+    pieces = [gain_db(damaged, sound)[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    assert all(np.ptp(piece) < 1e-3 for piece in pieces)
+    assert len(pieces) > 3
+    assert all(abs(a[-1] - b[0]) > 1 for a, b in pairwise(pieces))
+
+
 def test_a_swing_steps_every_two_seconds() -> None:
     steps = curve("loudness.swing=12")
     plateaus = steps.reshape(-1, 2 * SAMPLE_RATE)[:, 100:-100]
     np.testing.assert_allclose(np.abs(plateaus), 12, atol=1e-3)
     np.testing.assert_array_equal(np.sign(plateaus[1:, 0]), -np.sign(plateaus[:-1, 0]))
     assert np.abs(np.diff(steps)).max() == pytest.approx(24 / 160, abs=0.01)  # 10 ms for a step, no click
+    slopes = corrupt(flat(9.0), parse(["loudness.swing=12"]), 0).events
+    np.testing.assert_allclose(slopes, [(at - 0.005, at + 0.005) for at in (2, 4, 6, 8)])
+    check_steps("loudness.swing=12", flat(9.0))
     signs = {float(np.sign(curve("loudness.swing=12", 2.5, seed)[0])) for seed in range(8)}
     assert signs == {-1.0, 1.0}
 
@@ -53,6 +68,7 @@ def test_steps_at_turns() -> None:
     steps = gain_db(corrupt(sound, parse(["loudness.turns=20"]), 1), sound)
     changes = np.flatnonzero(np.diff(steps > 0)) / SAMPLE_RATE
     np.testing.assert_allclose(changes, [1.0, 2.5, 6.0], atol=2e-3)
+    check_steps("loudness.turns=20", sound)
     np.testing.assert_allclose(np.abs(steps[:: SAMPLE_RATE // 2][[0, 1, 3, 4, 7, 14]]), 20, atol=1e-3)
 
 

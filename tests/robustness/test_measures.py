@@ -7,6 +7,7 @@ from diarnorm.robustness.measures import (
     attention_share,
     distances,
     drift,
+    labels_after,
     levels,
     recovery,
     speech_in,
@@ -60,6 +61,23 @@ def test_recovery_ends_at_the_next_event() -> None:
     assert recovery(distance, [(0.0, 3.2)], tolerance=0.2, hold_s=0.32) == []  # nothing after it
     assert recovery(distance, [], tolerance=0.2, hold_s=0.32) == []
     assert recovery(np.full(40, np.nan), events[:1], tolerance=0.2, hold_s=0.32) == [None]
+
+
+def test_labels_after_a_change_are_compared_with_those_of_the_same_moments() -> None:
+    """Ten frames, four put in before the fifth; who speaks in which frames of the clean run, and of the changed."""
+    frames = np.array([0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, 8, 9])
+    at, event = (lambda a, b, who: Turn(0.08 * a, 0.08 * b, who)), [(0.32, 0.64)]
+    clean = [at(0, 4, "x"), at(4, 7, "x"), at(6, 9, "y")]
+    same = [at(0, 4, "x"), at(8, 11, "x"), at(10, 13, "y")]
+    assert labels_after(clean, same, frames, event) == pytest.approx((5 * 0.08, 5 * 0.08))
+    other = [at(0, 4, "x"), at(8, 11, "z"), at(10, 13, "y")]  # the first two, and both together
+    assert labels_after(clean, other, frames, event) == pytest.approx((5 * 0.08, 2 * 0.08))
+    missed = [at(0, 4, "z"), at(10, 13, "y")]  # before it is not asked; the overlap has another set
+    assert labels_after(clean, missed, frames, event) == pytest.approx((3 * 0.08, 2 * 0.08))
+    assert labels_after(clean, same, frames, []) == (0.0, 0.0)
+    assert labels_after(clean, same, frames, [(0.0, 2.0)]) == (0.0, 0.0)
+    twice = labels_after(clean, other, frames, [*event, (0.8, 0.88)])  # frame 10, in which both speak
+    assert twice == pytest.approx((4 * 0.08, 2 * 0.08))
 
 
 def test_attention_share_by_hand() -> None:
