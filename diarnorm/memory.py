@@ -18,7 +18,9 @@ is dropped, and its slot is free again. When no slot is free, the newcomer is re
 another speaker.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -27,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diarnorm.checks import check_range
+from diarnorm.turns import TurnConfig
 
 HIDDEN_LOGIT = -30.0
 KINDS = ("prototypes", "none")
@@ -70,6 +73,11 @@ class MemoryConfig:
                 f"cap_frames={self.cap_frames:g} is too low: give 1 or more, and no less than "
                 f"confirm_frames={self.confirm_frames:g}, which no count would reach"
             )
+
+    def turn_rules(self, turns: TurnConfig | None = None) -> TurnConfig:
+        """`turns`, or the defaults, as they hold beside this memory: an occupant is a speaker to both after the same
+        frames."""
+        return replace(TurnConfig() if turns is None else turns, confirm_frames=self.confirm_frames)
 
 
 class MemoryState(NamedTuple):
@@ -183,6 +191,15 @@ class SpeakerMemory(nn.Module):
             seen=torch.zeros(batch_size, slots, dtype=torch.int64, device=like.device),
             frame=torch.zeros(batch_size, dtype=torch.int64, device=like.device),
         )
+
+    @contextmanager
+    def under(self, rules: MemoryConfig) -> Iterator[None]:
+        """Other rules with the same weights, for as long as the context lasts."""
+        own, self.config = self.config, rules
+        try:
+            yield
+        finally:
+            self.config = own
 
     def embedding(self, h: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows embedding"]:
         """Unit-norm speaker embedding of each frame."""

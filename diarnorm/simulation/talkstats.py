@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float64
 
+from diarnorm.manifest import AUDIO_SUFFIXES
 from diarnorm.rttm import read_rttm, read_uem
+from diarnorm.simulation.speech import decode
 from diarnorm.timebase import FRAME_SAMPLES, SAMPLE_RATE
 from diarnorm.turns import Turn
 
@@ -242,9 +244,6 @@ def read_talks(folder: Path, uem: Path | None = None) -> list[Talk]:
 
 def _read_samples(folder: Path, uri: str) -> np.ndarray | None:
     """The recording `uri` at 16 kHz, if it lies in the folder."""
-    from diarnorm.manifest import AUDIO_SUFFIXES
-    from diarnorm.simulation.speech import decode
-
     paths = [folder / f"{uri}{suffix}" for suffix in sorted(AUDIO_SUFFIXES)]
     return next((decode(path) for path in paths if path.exists()), None)
 

@@ -2,12 +2,13 @@
 
 A run is a folder with `log.csv`. Its loss is that of births (of outputs, where the model has no memory), averaged over
 a tenth of the run. A run counts as diverged when that average, at its end, is not below what it was at its start, or
-when a tenth of its steps had no finite gradient and were left out.
+when a tenth of its steps had no finite gradient, so that nothing was learned from them. What is not finite enters no
+average.
 """
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float64
 
-from diarnorm.evaluation.figures import COLOURS
+from diarnorm.evaluation.figures import COLOURS, NO_MATPLOTLIB
 from diarnorm.evaluation.scores import markdown_table
 
 if TYPE_CHECKING:
@@ -29,18 +30,20 @@ NEEDED = ("step", "hours", "audio_s_per_s", "grad_norm", "der")
 
 @dataclass(frozen=True)
 class Curve:
-    """One run, a value per logged step; NaN where a step has none."""
+    """One run, a value per step; NaN where a step has none, or none that is finite."""
 
     name: str
     family: str
     """Runs of one family share a colour."""
+    loss_name: str
+    """One of `LOSS_NAMES`."""
     step: Float64[np.ndarray, " steps"]
     hours: Float64[np.ndarray, " steps"]
     loss: Float64[np.ndarray, " steps"]
     grad_norm: Float64[np.ndarray, " steps"]
     der: Float64[np.ndarray, " steps"]
     rate: Float64[np.ndarray, " steps"]
-    """Seconds of audio per second."""
+    """Seconds of audio per second of each step."""
 
     @property
     def width(self) -> int:
@@ -49,19 +52,29 @@ class Curve:
 
     @property
     def num_skipped(self) -> int:
-        """Steps up to the last one that are not in the log."""
-        return int(self.step[-1]) - len(self.step)
+        """Steps without a finite gradient, which the training leaves out."""
+        return int(np.isnan(self.grad_norm).sum())
 
     @property
     def diverged(self) -> bool:
         """See the module."""
-        at_end, at_start = np.nanmean(self.loss[-self.width :]), np.nanmean(self.loss[: self.width])
-        return bool(not at_end < at_start or self.num_skipped >= SHARE * self.step[-1])
+        at_start = _over(np.mean, self.loss[: self.width])
+        return not self.last_loss < at_start or self.num_skipped >= SHARE * len(self.step)
+
+    @property
+    def last_loss(self) -> float:
+        """Mean over the last tenth of the run."""
+        return _over(np.mean, self.loss[-self.width :])
 
     def smooth(self, values: Float64[np.ndarray, " steps"]) -> Float64[np.ndarray, " smooth"]:
-        """Mean over as many steps as a quarter of `width`, each centred; shorter at both ends by half of that."""
-        kernel = np.ones(max(1, self.width // 4))
-        return np.convolve(values, kernel / len(kernel), mode="valid")
+        """Mean over as many steps as a quarter of `width`, each centred; shorter at both ends by half of that.
+
+        NaN where none of them has a value.
+        """
+        kernel, there = np.ones(max(1, self.width // 4)), ~np.isnan(values)
+        sums = np.convolve(np.where(there, values, 0.0), kernel, mode="valid")
+        counts = np.convolve(there, kernel, mode="valid")
+        return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
 def read_curve(folder: Path, family_by: str | None = None) -> Curve:
@@ -80,12 +93,13 @@ def read_curve(folder: Path, family_by: str | None = None) -> Curve:
         raise ValueError(f"{path} holds no step of a training run")
 
     def column(name: str) -> Float64[np.ndarray, " steps"]:
-        return np.array([float(row[name] or "nan") for row in rows])
+        values = np.array([float(row[name] or "nan") for row in rows])
+        return np.where(np.isfinite(values), values, np.nan)
 
     match = re.search(family_by, folder.name) if family_by else None
     family = match[1] if match and match[1] else folder.name
     values = [column(name) for name in ("step", "hours", names[0], "grad_norm", "der", "audio_s_per_s")]
-    return Curve(folder.name, family, *values)
+    return Curve(folder.name, family, names[0], *values)
 
 
 def table(curves: Sequence[Curve]) -> str:
@@ -96,11 +110,11 @@ def table(curves: Sequence[Curve]) -> str:
             curve.name,
             f"{curve.step[-1]:.0f}" + (f", {curve.num_skipped} left out" if curve.num_skipped else ""),
             f"{curve.hours[-1]:.1f}",
-            f"{np.nanmean(curve.loss[-curve.width :]):.3f}" + (", diverged" if curve.diverged else ""),
+            f"{curve.last_loss:.3f}" + (", diverged" if curve.diverged else ""),
             f"{_last(curve.der):.1f}",
-            f"{np.nanmedian(curve.grad_norm):.2f}",
-            f"{np.nanpercentile(curve.grad_norm, 99):.2f}",
-            f"{np.nanmedian(curve.rate):.0f}",
+            f"{_over(np.median, curve.grad_norm):.2f}",
+            f"{_over(lambda norms: np.percentile(norms, 99), curve.grad_norm):.2f}",
+            f"{_over(np.median, curve.rate):.0f}",
         ]
         for curve in curves
     ]
@@ -109,8 +123,13 @@ def table(curves: Sequence[Curve]) -> str:
 
 def _last(values: Float64[np.ndarray, " steps"]) -> float:
     """The last value that is there; NaN for none."""
+    return _over(lambda there: there[-1], values)
+
+
+def _over(what: Callable[[np.ndarray], float], values: Float64[np.ndarray, " steps"]) -> float:
+    """`what` of the values that are there; NaN for none."""
     there = values[~np.isnan(values)]
-    return float(there[-1]) if len(there) else float("nan")
+    return float(what(there)) if len(there) else float("nan")
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:
@@ -122,7 +141,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise ValueError("a picture needs matplotlib: pip install 'diarnorm[plot]'") from error
+        raise ValueError(NO_MATPLOTLIB) from error
     figure = Figure(figsize=(9.0, 9.0), layout="constrained")
     loss, der, grad = figure.subplots(3, 1, sharex=True)
     families = list(dict.fromkeys(curve.family for curve in curves))
@@ -135,7 +154,7 @@ def draw(curves: Sequence[Curve], path: Path) -> None:
         there = ~np.isnan(curve.der)
         der.plot(curve.hours[there], curve.der[there], marker="o", markersize=4, **style)
         grad.plot(hours, curve.smooth(curve.grad_norm), **style)
-    _label(loss, "Training loss of births")
+    _label(loss, f"Training loss of {' or '.join(dict.fromkeys(curve.loss_name for curve in curves))}")
     _label(der, "DER on held-out speakers (%)")
     _label(grad, "Gradient norm before clipping")
     for axis, ticks in ((loss, LOSS_TICKS), (grad, GRADIENT_TICKS)):

@@ -69,10 +69,10 @@ class DevelopmentSet:
 
     def evaluate(self, model: Model, config: TurnConfig | None = None) -> dict[str, float]:
         """DER and its parts in % of speech, DER with all labels merged, count error, births found in %, and slots
-        occupied beyond the number of speakers per recording."""
-        with torch.no_grad():
-            output = self.remember(model, self.encode(model))
-        return self.score(output, config if config is not None else TurnConfig())
+        occupied beyond the number of speakers per recording; by default under the rules of turns that a `Diarizer` of
+        an untuned model has."""
+        output = self.remember(model, self.encode(model))
+        return self.score(output, model.config.memory.turn_rules() if config is None else config)
 
     def score(self, output: MemoryOutput, config: TurnConfig) -> dict[str, float]:
         """The same from activity already computed."""
@@ -80,6 +80,7 @@ class DevelopmentSet:
         hypothesis = {uri: turns_of(activity[i], count[i], config) for i, uri in enumerate(self.reference)}
         return figures_of(self.reference, hypothesis, list(count))
 
+    @torch.no_grad()
     def remember(self, model: Model, h: Tensor) -> MemoryOutput:
         """What the model's memory makes of `encode`."""
         return model.memory(h)[0]

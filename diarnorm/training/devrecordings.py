@@ -88,9 +88,9 @@ class RecordedSet:
         ]
 
     def evaluate(self, model: Model, config: TurnConfig | None = None) -> dict[str, float]:
-        """`DevelopmentSet.FIGURES` of the freely running model."""
+        """`DevelopmentSet.FIGURES` of the freely running model; rules of turns as in `DevelopmentSet.evaluate`."""
         output = self.remember(model, self.encode(model))
-        return self.score(output, config if config is not None else TurnConfig())
+        return self.score(output, model.config.memory.turn_rules() if config is None else config)
 
     def score(self, outputs: Iterable[MemoryOutput], config: TurnConfig) -> dict[str, float]:
         """The same from activity already computed."""

@@ -17,16 +17,19 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diarnorm.memory import SpeakerMemory, exclusive, prototypes
 from diarnorm.model import Model
 from diarnorm.outputs import FixedOutputs, in_best_order
+from diarnorm.timebase import MELS_PER_FRAME
 
 SLOT_LOSSES = {"prototypes": ("births", "own"), "none": ("outputs",)}
 """Losses of the slots by `model.memory.kind`."""
+ALONE = 0.9
+"""Exclusive activity of a speaker from which on a frame teaches what the voice is like."""
 
 
 @dataclass(frozen=True)
@@ -196,16 +199,28 @@ def rollout(
 
 def _free_weights(memory: SpeakerMemory, h: Tensor) -> Tensor:
     """Weights of a free run in which nobody is dropped, since cumulative sums cannot forget; unused slots left out."""
-    training, config = memory.training, memory.config
-    memory.config = replace(config, drop_frames=h.shape[1])
+    training = memory.training
     try:
-        with torch.autocast(h.device.type, enabled=False):
+        rules = replace(memory.config, drop_frames=h.shape[1])
+        with memory.under(rules), torch.autocast(h.device.type, enabled=False):
             weight = memory.eval()(h.float())[0].weight
     finally:
-        memory.config = config
         memory.train(training)
     used = int((weight.amax(dim=(0, 1)) > 0).sum())
     return weight[..., : max(used, 1)]
+
+
+def whole_frames(batch: Batch, chunk: int) -> int:
+    """Frames of a batch in whole chunks, which is what is learned from."""
+    return batch.activity.shape[1] // chunk * chunk
+
+
+def speaks_alone(
+    activity: Float[Tensor, "batch frames speakers"],
+) -> tuple[Bool[Tensor, "batch frames"], Int[Tensor, "batch frames"]]:
+    """Whether a frame is one speaker's alone, as embeddings are learned from, and whose it is first of all."""
+    share, speaker = exclusive(activity).max(dim=-1)
+    return share >= ALONE, speaker
 
 
 def training_losses(
@@ -223,9 +238,9 @@ def training_losses(
     own-decisions pass."""
     with torch.no_grad():
         mel, _ = model.frontend(batch.mel.float())
-    frames = batch.activity.shape[1] // chunk * chunk
+    frames = whole_frames(batch, chunk)
     activity = batch.activity[:, :frames]
-    h, _ = model.encoder(mel[:, : frames * 8], chunk=chunk)
+    h, _ = model.encoder(mel[:, : frames * MELS_PER_FRAME], chunk=chunk)
     if isinstance(model.memory, FixedOutputs):
         logits = model.memory.logits(h)
         loss = F.binary_cross_entropy_with_logits(logits, in_best_order(logits, activity), reduction="none")
@@ -277,9 +292,7 @@ def _embedding_losses(
     teacher: Tensor | None,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    alone = exclusive(batch.activity[:, : h.shape[1]])
-    share, speaker = alone.max(dim=-1)
-    rows = share >= 0.9
+    rows, speaker = speaks_alone(batch.activity[:, : h.shape[1]])
     if not rows.any():
         return {}
     labels = batch.speaker_class.gather(1, speaker)[rows]

@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from diarnorm.memory import exclusive
 from diarnorm.model import Model
 from diarnorm.training.config import RunConfig
 from diarnorm.training.distributed import num_processes, rank, sum_gradients, sum_over_processes
-from diarnorm.training.losses import SLOT_LOSSES, Batch, SpeakerHeads, training_losses
+from diarnorm.training.losses import SLOT_LOSSES, Batch, SpeakerHeads, speaks_alone, training_losses, whole_frames
 
 STEP, BATCH, DROPOUT = 0, 1, 2
 """What random numbers are for; part of their seeds."""
@@ -115,9 +114,9 @@ def loss_shares(
 
 def loss_counts(batch: Batch, config: RunConfig, chunk: int, teacher: Tensor | None) -> dict[str, Tensor]:
     """Over how many frames or rows `training_losses` averages each loss of a batch; known from the labels alone."""
-    frames = batch.activity.shape[1] // chunk * chunk
+    frames = whole_frames(batch, chunk)
     activity, source = batch.activity[:, :frames], batch.source[:, :frames]
-    rows = exclusive(activity).amax(dim=-1) >= 0.9
+    rows, _ = speaks_alone(activity)
     all_frames = activity.new_tensor(float(activity.shape[0] * frames))
     counts: dict[str, Tensor] = dict.fromkeys((*SLOT_LOSSES[config.model.memory.kind], "speech"), all_frames)
     counts["speaker"] = rows.sum().to(activity)

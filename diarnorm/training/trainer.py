@@ -5,11 +5,9 @@ random state to resume: weights, optimiser, moving average and the step are enou
 """
 
 import contextlib
-import functools
 import json
 import math
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from diarnorm.checkpoint import Checkpoint, from_plain, save_checkpoint
-from diarnorm.model import Model, ModelConfig
+from diarnorm.checkpoint import Checkpoint, save_checkpoint
+from diarnorm.model import Model
 from diarnorm.modelfile import as_json, read_header
+from diarnorm.resources import commit
 from diarnorm.stream import find_device
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.training.batchgap import gap_sentence, has_batch_norm, loss_in_both_modes
@@ -32,14 +31,12 @@ from diarnorm.training.heap import keep_freed_memory
 from diarnorm.training.losses import Batch, SpeakerHeads
 from diarnorm.training.objective import add_gradients
 from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
+from diarnorm.training.resume import read_run
 from diarnorm.training.rundata import RunData, check_processes
 from diarnorm.training.skips import Skips, report
 from diarnorm.training.trainlog import TrainingLog
 from diarnorm.training.tune import Tuner
-from diarnorm.training.warmstart import FINISHED, UNFINISHED, Ancestor, differences, find_ancestor, first_weights
-
-LATER_KEYS = {"skips", "ancestor", "speakers"}
-"""What checkpoints of version 0.1.0 do not hold."""
+from diarnorm.training.warmstart import FINISHED, UNFINISHED, Ancestor, find_ancestor, first_weights
 
 
 class Trainer:
@@ -90,7 +87,7 @@ class Trainer:
         self.heads.to(t.device)
         self.optimizer = make_optimizer(self.model, self.heads, t)
         self.ema = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self.step, self.heard_s, self.trained_s = 0, 0.0, 0.0
+        self.step, self.heard_s = 0, 0.0
         self.skips = Skips()
 
     def _first_weights(self) -> dict[str, Tensor]:
@@ -109,40 +106,12 @@ class Trainer:
         self.heads.load_state_dict(saved["heads"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.ema = {name: value.to(self.config.train.device) for name, value in saved["ema"].items()}
-        self.step, self.heard_s, self.trained_s = saved["step"], saved["heard_s"], saved["trained_s"]
+        self.step, self.heard_s = saved["step"], saved["heard_s"]
         self.skips = Skips(**saved["skips"])
         self.ancestor = Ancestor(**saved["ancestor"]) if saved["ancestor"] else None
 
     def _read(self) -> dict[str, Any] | None:
-        if not self.checkpoint_path.exists():
-            return None
-        saved = torch.load(self.checkpoint_path, weights_only=True, map_location="cpu")
-        if LATER_KEYS - saved.keys():
-            raise ValueError(
-                f"{self.checkpoint_path} was written by an older diarnorm: remove its folder to start anew, "
-                "or start another run from its model with train.init_from"
-            )
-        self._check_same_run(saved)
-        return saved
-
-    def _check_same_run(self, saved: dict[str, Any]) -> None:
-        """Refuse to go on with another model, or other speakers, than the run began with."""
-        there, here = json.loads(saved["config"]), json.loads(json.dumps(asdict(self.config)))
-        model = from_plain(ModelConfig, there["model"])  # keys that are newer than the run have their defaults
-        changed = differences(asdict(model), asdict(self.config.model))
-        for key in ("seed", "optimizer", *(["init_from"] if self.config.train.init_from is not None else [])):
-            if here["train"][key] != there["train"].get(key):
-                changed.append(f"train.{key}={here['train'][key]} was {there['train'].get(key)}")
-        where = "data.speech" if self.data.corpus is None else "data.speech or data.recordings.train"
-        if saved["heads"]["classes"].shape != self.heads.classes.shape:
-            changed.append(f"{where} now has {self.heads.classes.shape[0]} voices")
-        elif saved["speakers"] != self.data.speakers:
-            changed.append(f"{where} now has other speakers")
-        if changed:
-            raise ValueError(
-                f"{self.checkpoint_path} is of another run ({', '.join(changed)}): "
-                "remove its folder to start anew, or choose another with hydra.run.dir=FOLDER"
-            )
+        return read_run(self.checkpoint_path, self.config, self.data.speakers, self.data.num_classes)
 
     def save(self, figures: dict[str, float]) -> None:
         """Write the checkpoint, and the averaged weights for others; a kill at any moment leaves the old ones or the
@@ -154,7 +123,6 @@ class Trainer:
             "ema": self.ema,
             "step": self.step,
             "heard_s": self.heard_s,
-            "trained_s": self.trained_s,
             "skips": asdict(self.skips),
             "ancestor": asdict(self.ancestor) if self.ancestor else None,
             "speakers": self.data.speakers,
@@ -179,15 +147,16 @@ class Trainer:
         if before is not None:
             return before
         with self._log() as log:
+            begin = time.perf_counter()
             for batches in self.data.steps(self.step):
-                begin = time.perf_counter()
                 losses = self._train_step(batches)
-                self.trained_s += time.perf_counter() - begin
                 rows = sum(batch.mel.shape[0] for batch in batches) * num_processes()
-                self.heard_s += rows * frames_to_seconds(batches[0].activity.shape[1])
+                audio_s = rows * frames_to_seconds(batches[0].activity.shape[1])
+                self.heard_s += audio_s
                 self.step += 1
                 if log is not None:
-                    self._after_step(log, losses)
+                    self._after_step(log, losses, rate=audio_s / (time.perf_counter() - begin))
+                begin = time.perf_counter()
         gap = self._batch_norm_gap()
         if log is None:
             return {}
@@ -211,11 +180,11 @@ class Trainer:
         print(f"{self.run_dir} is finished, {self.step} steps: nothing to do ({hint})", file=sys.stderr)
         return record["development"]
 
-    def _after_step(self, log: TrainingLog, losses: dict[str, float]) -> None:
+    def _after_step(self, log: TrainingLog, losses: dict[str, float], rate: float) -> None:
         t = self.config.train
         last = self.step == t.num_steps
         figures = self.evaluate() if self.step % t.eval_every == 0 or last else {}
-        log.add(self.step, self.heard_s / 3600, self.heard_s / self.trained_s, losses, figures)
+        log.add(self.step, self.heard_s / 3600, rate, losses, figures)
         if self.step % t.checkpoint_every == 0 or last:
             self.save(log.last_figures)
 
@@ -312,12 +281,3 @@ class Trainer:
 
 def _rounded(figures: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in figures.items()}
-
-
-@functools.cache
-def commit() -> str:
-    """The commit of the checkout that the package lies in; "unknown" for an installed wheel."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return "unknown"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from diarnorm.files import replacing
 from diarnorm.training.develop import DevelopmentSet
 
 LOSSES = ("births", "own", "rolled", "outputs", "speech", "speaker", "teacher", "contrastive", "grad_norm")
@@ -42,7 +43,8 @@ class TrainingLog:
             self._live.stop()
 
     def add(self, step: int, hours: float, rate: float, losses: dict[str, float], figures: dict[str, float]) -> None:
-        """One finished step: audio hours heard, audio seconds per second, losses, new development figures if any."""
+        """One finished step: audio hours heard so far, audio seconds per second of this step (its batches and what is
+        learned from them), losses, new development figures if any."""
         row: dict[str, Any] = {"step": step, "hours": round(hours, 3), "audio_s_per_s": round(rate, 1)}
         row |= {name: round(losses[name], 4) if name in losses else "" for name in LOSSES}
         row |= {name: round(figures[name], 2) if name in figures else "" for name in DevelopmentSet.FIGURES}
@@ -63,12 +65,10 @@ class TrainingLog:
             return
         text = self.path.read_text(encoding="utf-8")
         rows = list(csv.DictReader(line for line in text.splitlines(keepends=True) if line.endswith("\n")))
-        partial = self.path.with_suffix(".part")
-        with partial.open("w", newline="", encoding="utf-8") as file:
+        with replacing(self.path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
             writer.writeheader()
             writer.writerows(row for row in rows if int(row["step"]) <= step)
-        partial.replace(self.path)
 
     def _write(self, row: dict[str, Any]) -> None:
         new = not self.path.exists() or self.path.stat().st_size == 0

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from diarnorm.checkpoint import Checkpoint
 from diarnorm.memory import MemoryConfig
 from diarnorm.training.develop import DevelopmentSet
@@ -91,14 +89,9 @@ class Tuner:
                     continue
 
     def _try(self, memory: MemoryConfig, turns: TurnConfig) -> Trial:
-        turns = replace(turns, confirm_frames=memory.confirm_frames)
+        turns = memory.turn_rules(turns)
         return Trial(memory, turns, self.development.score(self._remember(memory), turns))
 
-    @torch.no_grad()
     def _run_memory(self, memory: MemoryConfig) -> Any:
-        own = self.model.memory.config
-        self.model.memory.config = memory
-        try:
+        with self.model.memory.under(memory):
             return self.development.remember(self.model, self.h)
-        finally:
-            self.model.memory.config = own

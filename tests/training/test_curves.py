@@ -1,5 +1,6 @@
 """Curves of training runs: figures by hand, divergence, families, mistakes."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +49,45 @@ def test_a_loss_that_ends_no_lower_than_it_began_has_diverged(
     assert ("diverged" in table([curve])) is diverged
 
 
-def test_steps_that_are_left_out_count(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", [2.0 - step / 20 for step in range(1, 19)])
-    assert read_curve(run).num_skipped == 0
-    lines = (run / LOG).read_text("utf-8").splitlines(keepends=True)
-    (run / LOG).write_text("".join(lines[:4] + lines[6:]), "utf-8")
+@pytest.mark.parametrize(("grad_norm", "loss"), [("nan", "nan"), ("inf", "inf"), ("nan", "1.5")])
+@pytest.mark.parametrize(("skipped", "diverged"), [((3,), False), ((3, 4), True), ((1, 2), True), ((19, 20), True)])
+def test_steps_that_are_left_out_count(
+    skipped: tuple[int, ...], diverged: bool, grad_norm: str, loss: str, tmp_path: Path
+) -> None:
+    """They have a row with what was not finite. Nothing else of the curve changes."""
+    run = make_run(tmp_path / "run", [2.0 - step / 20 for step in range(1, 21)])
+    whole = read_curve(run)
+    assert whole.num_skipped == 0
+    with (run / LOG).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with (run / LOG).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        left_out = {"births": loss, "grad_norm": grad_norm}
+        writer.writerows(row | left_out if int(row["step"]) in skipped else row for row in rows)
     curve = read_curve(run)
-    assert (curve.num_skipped, curve.diverged) == (2, True)
-    assert "18, 2 left out" in table([curve])
+    assert (curve.num_skipped, curve.diverged) == (len(skipped), diverged)
+    assert f"20, {len(skipped)} left out" in table([curve])
+    kept = np.delete(np.arange(20), np.array(skipped) - 1)
+    np.testing.assert_array_equal(curve.grad_norm[kept], whole.grad_norm[kept])
+    assert np.isnan(np.delete(curve.grad_norm, kept)).all()
+    assert "inf" not in table([curve])
+
+
+def test_a_mean_is_over_what_is_finite(tmp_path: Path) -> None:
+    losses = [float(step) for step in range(160, 0, -1)]
+    losses[10], losses[80:84] = float("nan"), [float("inf")] * 4
+    curve = read_curve(make_run(tmp_path / "run", losses))
+    smooth = curve.smooth(curve.loss)
+    plain = np.arange(158.5, 2.0, -1.0)
+    np.testing.assert_allclose(smooth[11:77], plain[11:77])
+    assert smooth[7] == pytest.approx((153 + 152 + 151) / 3)
+    assert np.flatnonzero(np.isnan(smooth)).tolist() == [80]
 
 
 def test_models_without_memory_have_the_loss_of_their_outputs(tmp_path: Path) -> None:
     curve = read_curve(make_run(tmp_path / "run", [3.0, 2.0], name="outputs"))
-    assert list(curve.loss) == [3.0, 2.0]
+    assert (curve.loss_name, list(curve.loss)) == ("outputs", [3.0, 2.0])
 
 
 def test_the_command_prints_a_table_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,7 +151,7 @@ def test_a_model_is_scored_by_its_own_run(development: DevelopmentSet) -> None:
     with torch.no_grad():
         mel = model.frontend(development.mel.float())[0]
         output, _ = model.memory(model.encoder(mel, chunk=CHUNK)[0])
-    assert figures == development.score(output, TurnConfig())
+    assert figures == development.score(output, TurnConfig(confirm_frames=model.config.memory.confirm_frames))
     assert figures["false_alarm"] + figures["confusion"] > 0  # it talks
     assert figures != development.evaluate(model, AS_IT_IS)
 
