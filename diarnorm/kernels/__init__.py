@@ -10,7 +10,7 @@ Importing this needs and asks for no GPU and no Triton. Who does what:
     cpu.py          the way on a CPU: native.py (rms.cpp, or numba_rms.py), else operators.py
     triton_rms.py   device code; fused.py its host side; launch.py its launch parameters; autograd.py its gradients
     library.py      the same as torch.library operators
-    export.py       the same as ONNX writes it
+    export.py       the same as ONNX writes it; `export.onnx_spelling(23)` makes each norm one node
     dispatch.py     which of these is taken
 """
 
@@ -38,10 +38,11 @@ def rms_norm(
 ) -> Float[Tensor, "*rows dim"]:
     """`y = x / sqrt(mean(x^2) + eps) * weight` over the last dimension, as `out_dtype` (default: x's), differentiable.
 
-    Arithmetic in float32, whatever the dtypes of x and weight, and one cast at the end; autocast changes nothing. Rows
-    whose `mask` is False give 0, get gradient 0 and stay out of the weight's gradient. A silent row (zeros) gives zeros
-    and multiplies its gradient by weight / sqrt(eps): 316 at the usual eps of 1e-5. A row's result does not depend on
-    the other rows. For `backend` see `dispatch.BACKENDS`; it changes speed, not what is computed.
+    Arithmetic in float32, in float64 where an input is, and one cast at the end; autocast changes nothing. Rows whose
+    `mask` is False give 0, get gradient 0 and stay out of the weight's gradient. A silent row (zeros) gives zeros and
+    multiplies its gradient by weight / sqrt(eps): 316 at the usual eps of 1e-5. A row's result does not depend on the
+    other rows. For `backend` see `dispatch.BACKENDS`; it changes speed, not what is computed. Second derivatives need
+    `eager`; `torch.func` and forward-mode gradients need `eager` or `auto`.
 
     Raises ValueError when shapes or dtypes do not fit, eps is not positive, or the backend cannot run here.
     """

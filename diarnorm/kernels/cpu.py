@@ -11,14 +11,11 @@ from contextlib import suppress
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_dispatch_stack
-from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from diarnorm.kernels import native, operators, reference
 from diarnorm.kernels.check import check_eps, check_residual, check_rms_norm
-
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+from diarnorm.kernels.dispatch import PLAIN, is_transformed
 
 
 def rms_norm(
@@ -95,12 +92,4 @@ def _is_simple(x: Tensor, weight: Tensor, eps: float) -> bool:
 
 def _is_plain(x: Tensor) -> bool:
     """Whether `x` is numbers to compute with here and now, not something recorded or transformed."""
-    return (
-        not is_dynamo_compiling()
-        and type(x) in _PLAIN
-        and x.is_cpu
-        and not _is_tracing()
-        and not _len_torch_dispatch_stack()
-        and not _are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
+    return not is_dynamo_compiling() and type(x) in PLAIN and x.is_cpu and not is_transformed()

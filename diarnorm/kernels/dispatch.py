@@ -1,4 +1,4 @@
-"""Which way of computing a norm is taken: by the tensor's device, and by what is being done with the program.
+"""Which way of computing a norm is taken: by the tensors' device, and by what is being done with the program.
 
 Nothing here asks for CUDA or Triton before a CUDA tensor arrives.
 """
@@ -10,6 +10,8 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _is_tracing, _len_torch_dispatch_stack
+from torch.autograd import forward_ad
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +21,8 @@ fused GPU kernels, or an error; `op`: these as one `torch.library` operator."""
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _TAKEN = frozenset({*KERNEL_DTYPES, torch.bool})
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+"""Types of tensors that have memory of their own."""
 OLDEST_CAPABILITY = (8, 0)
 
 
@@ -27,21 +30,35 @@ def choose_backend(x: Tensor, *others: Tensor | None, backend: str = "auto") -> 
     """The way taken for `x` and the `others` that take part: `cpu`, `triton`, `eager`, `op` or `onnx`.
 
     `auto` is `cpu` on the CPU (native kernels where there are any, else few operators of torch), `triton` on CUDA,
-    `eager` elsewhere and, so that neighbours fuse, under `torch.compile`; `onnx` while a model is written as ONNX.
+    `eager` elsewhere, under transforms and, so that neighbours fuse, under `torch.compile`; `onnx` while a model is
+    written as ONNX.
 
     Raises ValueError when the backend asked for does not exist, or cannot work on these tensors.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend={backend!r} is not known: choose one of {', '.join(BACKENDS)}")
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
+    if torch.compiler.is_compiling() or _is_tracing():
         return _choose_for_graph(backend)
     if backend == "auto":
         if x.is_cpu:
             return "cpu"
-        return "triton" if x.is_cuda and _fits(x, *others) else "eager"
+        return "triton" if x.is_cuda and not is_transformed() and _fits(x, *others) else "eager"
+    if backend != "eager":
+        _refuse_transforms(backend)
     if backend == "triton" or (backend == "op" and x.is_cuda):
-        _require_triton(x, *others)
+        _require_triton(backend, x, *others)
     return backend
+
+
+def is_transformed() -> bool:
+    """Whether operators are recorded or transformed where they are called, so that a kernel would go unseen: by
+    `torch.jit.trace`, a dispatch mode such as `make_fx`'s, `torch.func`, forward-mode gradients."""
+    return (
+        _is_tracing()
+        or bool(_len_torch_dispatch_stack())
+        or _are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
 
 
 def _choose_for_graph(backend: str) -> str:
@@ -52,26 +69,38 @@ def _choose_for_graph(backend: str) -> str:
     return "op" if backend in ("op", "triton") else "eager"
 
 
-def _require_triton(*tensors: Tensor | None) -> None:
+def _refuse_transforms(backend: str) -> None:
+    """Raise ValueError where the kernels' results would come without tangents, or not at all."""
+    if _are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        raise ValueError(f"{backend=} knows neither torch.func nor forward-mode gradients: use backend='eager'")
+
+
+def _require_triton(backend: str, *tensors: Tensor | None) -> None:
     given = [tensor for tensor in tensors if tensor is not None]
+    devices = ", ".join(str(tensor.device) for tensor in given)
     if not torch.cuda.is_available():
-        raise ValueError("backend='triton' needs an NVIDIA GPU, and torch finds none here: use backend='auto'")
+        raise ValueError(f"{backend=} needs an NVIDIA GPU, and torch finds none here: use backend='auto'")
     if not all(tensor.is_cuda for tensor in given):
-        devices = ", ".join(str(tensor.device) for tensor in given)
-        raise ValueError(f"backend='triton' needs CUDA tensors, got {devices}: move them with .cuda()")
+        raise ValueError(f"{backend=} needs CUDA tensors, got {devices}: move them with .cuda()")
+    if any(tensor.device != given[0].device for tensor in given):
+        raise ValueError(f"{backend=} needs all tensors on one GPU, got {devices}: move them with .to(x.device)")
     if (obstacle := triton_obstacle(given[0].device)) is not None:
-        raise ValueError(f"backend='triton' cannot run here: {obstacle}; or use backend='auto'")
+        raise ValueError(f"{backend=} cannot run here: {obstacle}; or use backend='auto'")
     if unknown := [str(tensor.dtype) for tensor in given if tensor.dtype not in _TAKEN]:
-        raise ValueError(f"backend='triton' knows float32, bfloat16 and float16, got {unknown[0]}: use backend='eager'")
+        raise ValueError(f"{backend=} knows float32, bfloat16 and float16, got {unknown[0]}: use backend='eager'")
 
 
 def _fits(x: Tensor, *others: Tensor | None) -> bool:
     """Whether the Triton kernels take these CUDA tensors; what stands in their way is said once.
 
-    Fake and distributed tensors have operators, but no memory to hand to a kernel; float64 is for checks.
+    Fake and distributed tensors have operators, but no memory to hand to a kernel; float64 is for checks; memory of
+    another device is out of reach.
     """
+    device = x.get_device()
     for tensor in (x, *others):
-        if tensor is not None and (type(tensor) not in _PLAIN or tensor.dtype not in _TAKEN):
+        if tensor is not None and (
+            type(tensor) not in PLAIN or tensor.dtype not in _TAKEN or tensor.get_device() != device
+        ):
             return False
     return _announce(x.device)
 

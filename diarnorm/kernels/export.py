@@ -1,7 +1,11 @@
 """RMSNorm as ONNX writes it: one `RMSNormalization` node from opset 23 on, below it operators that ONNX Runtime fuses.
 
 ONNX Runtime turns `w * (x / sqrt(mean(x^2) + eps))`, in this spelling, into one `SimplifiedLayerNormalization`; the
-reciprocal root of `torch.nn.RMSNorm`'s own export stays eight nodes.
+reciprocal root of `torch.nn.RMSNorm`'s own export stays eight nodes. That spelling is taken unless one for an opset is
+asked for:
+
+    with onnx_spelling(23):
+        torch.onnx.export(module, inputs, "norm.onnx", dynamo=True, opset_version=23)
 """
 
 from collections.abc import Iterator
@@ -23,7 +27,8 @@ _opset: int | None = None
 def onnx_spelling(opset: int) -> Iterator[None]:
     """Inside, `torch.export` and `torch.onnx.export` see norms as this opset should have them.
 
-    Without it `torch.onnx.export` gets the spelling that every opset understands.
+    Without it `torch.onnx.export` gets the spelling that every opset understands, and `torch.export` the definition.
+    Give the `opset_version` of the export: `RMSNormalization` does not exist in opsets below `NODE_OPSET`.
     """
     global _opset
     before, _opset = _opset, opset

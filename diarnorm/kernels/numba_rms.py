@@ -216,7 +216,7 @@ def _run(kernel: Kernel, pointers: tuple[int | None, ...], count: int, dim: int,
         kernel(*pointers, 0, rows, dim, *numbers)
         return
     step = -(-rows // (num_threads * BLOCK_ROWS)) * BLOCK_ROWS
-    pieces = _pool(num_threads).map(
+    pieces = _pool().map(
         lambda begin: kernel(*pointers, begin, min(begin + step, rows), dim, *numbers), range(0, rows, step)
     )
     for _ in pieces:  # what went wrong in a thread is raised here
@@ -224,8 +224,9 @@ def _run(kernel: Kernel, pointers: tuple[int | None, ...], count: int, dim: int,
 
 
 @lru_cache
-def _pool(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads, "rms_norm")
+def _pool() -> ThreadPoolExecutor:
+    """One for all calls, whatever torch's number of threads is at the time; its threads start when first needed."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, "rms_norm")
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,9 +4,13 @@
 // Arithmetic is float32, or float64 where an input is. The order of every sum depends on `dim` alone: a row gives the
 // same bits alone, in a batch, and on any number of threads. Rows whose mask is false are not read; they give 0.
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <optional>
 #include <tuple>
 

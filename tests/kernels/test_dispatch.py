@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses import FakeTensorMode
+from torch import Tensor
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from diarnorm import kernels
 from diarnorm.kernels import add_rms_norm, choose_backend, dispatch, reference, rms_norm
 from tests.kernels.oracle import DTYPES, EPS, make_case
 
+of_torch_itself = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+"""Dual tensors make torch say so."""
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 
 
@@ -112,6 +117,67 @@ def test_triton_wants_cuda_tensors_of_its_dtypes(gpu: torch.device) -> None:
             choose_backend(x, torch.empty(5), backend="triton")
         with pytest.raises(ValueError, match="float64: use backend='eager'"):
             choose_backend(x.double(), backend="triton")
+        for backend in ("triton", "op"):
+            with pytest.raises(
+                ValueError, match=f"backend='{backend}' needs all tensors on one GPU, got cuda:3, cuda:2"
+            ):
+                choose_backend(x, torch.empty(5, device="cuda:2"), backend=backend)
+
+
+def test_memory_of_another_device_is_not_handed_to_the_kernels(
+    gpu: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "PLAIN", {Tensor, FakeTensor})
+    with FakeTensorMode():
+        x, weight, elsewhere = (torch.empty(2, 5, device=name) for name in (gpu, gpu, "cuda:2"))
+    assert choose_backend(x, weight) == "triton"
+    assert choose_backend(x, elsewhere) == choose_backend(x, weight, torch.ones(2) > 0) == "eager"
+
+
+def ways_in_transforms(x: Tensor, backend: str) -> dict[str, str]:
+    """The way taken for `x` in each kind of transform, for nothing else than to be asked."""
+    ways: dict[str, str] = {}
+
+    def ask(name: str) -> Any:
+        def asked(y: Tensor) -> Tensor:
+            ways[name] = choose_backend(x, backend=backend)
+            return y.sum()
+
+        return asked
+
+    y = torch.ones(2, 5)
+    torch.func.vmap(ask("vmap"))(y)
+    torch.func.grad(ask("grad"))(y)
+    torch.func.jvp(ask("jvp"), (y,), (y,))
+    make_fx(ask("make_fx"))(y)
+    with forward_ad.dual_level():
+        ask("dual")(forward_ad.make_dual(y, y))
+    return ways
+
+
+@of_torch_itself
+def test_transforms_on_cuda_see_plain_operators(gpu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PLAIN", {Tensor, FakeTensor})
+    with FakeTensorMode():
+        x = torch.empty(2, 5, device=gpu)
+    assert choose_backend(x) == "triton"
+    ways = ways_in_transforms(x, "auto")
+    assert ways == dict.fromkeys(("vmap", "grad", "jvp", "make_fx", "dual"), "eager")
+    assert choose_backend(x) == "triton"
+
+
+@of_torch_itself
+@pytest.mark.parametrize("backend", ["op", "triton"])
+def test_kernels_asked_for_by_name_refuse_transforms(backend: str) -> None:
+    x, weight = make_case(4, 8).x, torch.ones(8)
+    message = f"backend='{backend}' knows neither torch.func nor forward-mode gradients: use backend='eager'"
+    with pytest.raises(ValueError, match=message):
+        torch.func.vmap(lambda row: rms_norm(row, weight, EPS, backend=backend))(x)
+    with forward_ad.dual_level(), pytest.raises(ValueError, match=message):
+        rms_norm(forward_ad.make_dual(x, x), weight, EPS, backend=backend)
+    with forward_ad.dual_level():
+        dual = rms_norm(forward_ad.make_dual(x, x), weight, EPS, backend="eager")
+        assert forward_ad.unpack_dual(dual).tangent is not None
 
 
 def test_mixed_dtypes_are_no_reason_to_fall_back(
