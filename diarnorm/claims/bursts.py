@@ -6,6 +6,7 @@ pull of 1 is no change. Bursts are those of `diarnorm.robustness`, at a level ov
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -39,8 +40,8 @@ class BurstConfig:
     models: Any = ""
     recordings: str = ""
     """A folder of recordings with RTTM beside each; the sample recordings unless given."""
-    burst: str = "slam"
-    """`plosive`, `click` or `slam`."""
+    bursts: tuple[str, ...] = ("plosive", "slam")
+    """Of `plosive`, `click` and `slam`; the verdict is about the first and the last of these."""
     levels_db: tuple[float, ...] = (0.0, 10.0, 20.0, 30.0)
     longest_s: float = 60.0
     """Of each recording, so much is used."""
@@ -48,8 +49,10 @@ class BurstConfig:
 
     def __post_init__(self) -> None:
         check_range("longest_s", self.longest_s, low=5)
-        for level in self.levels_db:
-            parse([f"burst.{self.burst}={level}"])
+        if not self.bursts:
+            raise ValueError("bursts is empty: give one or more of plosive, click, slam")
+        for kind, level in product(self.bursts, self.levels_db):
+            parse([f"burst.{kind}={level}"])
         if HEADLINE_DB not in self.levels_db:
             raise ValueError(
                 f"levels_db={list(self.levels_db)} lacks {HEADLINE_DB:g}, which the verdict is about: add it"
@@ -67,12 +70,13 @@ class Effect:
     burst: Components
 
 
-Found = Mapping[tuple[str, float], Sequence[Effect]]
-"""By model and level, in dB: effects on the recordings, the same and in the same order everywhere."""
+Found = Mapping[tuple[str, str, float], Sequence[Effect]]
+"""By model, kind of burst and level, in dB: effects on the recordings, of a kind the same and in the same order for all
+models."""
 
 
 def bursts(config: BurstConfig) -> Evidence:
-    """Pull of each level for each model, and DER around bursts.
+    """Pull of each kind and level for each model, and DER around bursts.
 
     Raises:
         ValueError: no models, or recordings that cannot be read or are too short for a burst.
@@ -82,17 +86,17 @@ def bursts(config: BurstConfig) -> Evidence:
     candidates = find_networks(config.models)
     clean = _read(config)
     sounds = {
-        level: [corrupt(sound, parse([f"burst.{config.burst}={level}"]), config.seed) for sound in clean]
-        for level in config.levels_db
+        (kind, level): [corrupt(sound, parse([f"burst.{kind}={level}"]), config.seed) for sound in clean]
+        for kind, level in product(config.bursts, config.levels_db)
     }
     clean_sheet = make_sheet([sound.samples for sound in clean])
-    sheets = {level: make_sheet([sound.samples for sound in loud]) for level, loud in sounds.items()}
+    sheets = {key: make_sheet([sound.samples for sound in loud]) for key, loud in sounds.items()}
     found = {}
     for candidate in candidates:
         before = listen(candidate, clean_sheet, attention=True)
-        for level, loud in sounds.items():
-            effects = map(effect, loud, before, listen(candidate, sheets[level], attention=True))
-            found[candidate.name, level] = [each for each in effects if each is not None]
+        for (kind, level), loud in sounds.items():
+            effects = map(effect, loud, before, listen(candidate, sheets[kind, level], attention=True))
+            found[candidate.name, kind, level] = [each for each in effects if each is not None]
     if not all(found.values()):
         raise ValueError("bursts mark no frame of any recording, or all of them: give longer ones, recordings=FOLDER")
     norms = {each.name: load_checkpoint(each.path).model.config.encoder.norm for each in candidates}
@@ -132,53 +136,62 @@ def effect(loud: Sound, before: Trace, after: Trace) -> Effect | None:
 
 
 def evidence_of(norms: Mapping[str, str], found: Found, config: BurstConfig) -> Evidence:
-    """Pull by norm over recordings, each averaged over the models of the norm; `norms` are by model."""
+    """Pull by kind and norm over recordings, each averaged over the models of the norm; `norms` are by model."""
+    of_norm = {norm: sum(other == norm for other in norms.values()) for norm in norms.values()}
+    heard = {kind: len(found[next(iter(norms)), kind, HEADLINE_DB]) for kind in config.bursts}
     return Evidence(
         "bursts",
-        tuple(pull(norm, HEADLINE_DB, norms, found) for norm in dict.fromkeys(norms.values())),
-        (_table_of_levels(norms, found), _table_of_blocks(norms, found)),
-        (_plot(norms, found, config.levels_db),),
+        tuple(pull(kind, norm, HEADLINE_DB, norms, found) for kind, norm in product(config.bursts, of_norm)),
+        (_table_of_levels(norms, found), *(_table_of_blocks(kind, norms, found) for kind in config.bursts)),
+        tuple(_plot(kind, norms, found, config.levels_db) for kind in config.bursts),
         (
-            f"Bursts of the kind {config.burst}, one in each 5 s. Pull is the share of attention on their frames over "
-            f"that on the same frames without them. DER within {AROUND_S:g} s of a burst. A recording's pull is the "
-            "mean over the models of a norm; intervals are Student's, over recordings.",
+            f"One burst in each 5 s. Recordings with one: {', '.join(f'{kind} {num}' for kind, num in heard.items())}. "
+            f"Models: {', '.join(f'{norm} {num}' for norm, num in of_norm.items())}.",
+            "Pull is the share of attention on the frames of bursts over that on the same frames without them. DER "
+            f"within {AROUND_S:g} s of a burst. A recording's pull is the mean over the models of a norm; intervals "
+            "are Student's, over recordings: other models may differ more.",
         ),
     )
 
 
-def pull(norm: str, level_db: float, norms: Mapping[str, str], found: Found) -> Measure:
-    """Pull of a level over recordings, in the mean of the models of a norm."""
-    models = [found[name, level_db] for name in norms if norms[name] == norm]
-    return average(f"pull_{norm}", [mean(each.pull for each in effects) for effects in zip(*models, strict=True)])
+def pull(kind: str, norm: str, level_db: float, norms: Mapping[str, str], found: Found) -> Measure:
+    """Pull of a kind and level over recordings, in the mean of the models of a norm."""
+    models = [found[name, kind, level_db] for name in norms if norms[name] == norm]
+    return average(f"pull_{kind}_{norm}", [mean(each.pull for each in own) for own in zip(*models, strict=True)])
 
 
 def _table_of_levels(norms: Mapping[str, str], found: Found) -> Table:
-    rows = tuple(_row(norms[name], name, level, effects) for (name, level), effects in found.items())
-    return Table("Bursts", ("model (norm), level", "pull", "DER around, without", "with"), rows)
+    rows = tuple(
+        _row(f"{name} ({norms[name]}), {kind} of {level:+g} dB", effects)
+        for (name, kind, level), effects in found.items()
+    )
+    return Table("Bursts", ("model (norm), burst", "pull", "DER around, without", "with"), rows)
 
 
-def _row(norm: str, name: str, level: float, effects: Sequence[Effect]) -> tuple[str, ...]:
+def _row(name: str, effects: Sequence[Effect]) -> tuple[str, ...]:
     clean, burst = (sum((getattr(e, key) for e in effects), Components()) for key in ("clean", "burst"))
     ders = ("-" if part.der is None else f"{100 * part.der:.1f} %" for part in (clean, burst))
-    return (f"{name} ({norm}), +{level:g} dB", number(mean(e.pull for e in effects)), *ders)
+    return (name, number(mean(e.pull for e in effects)), *ders)
 
 
-def _table_of_blocks(norms: Mapping[str, str], found: Found) -> Table:
+def _table_of_blocks(kind: str, norms: Mapping[str, str], found: Found) -> Table:
     """Means over recordings; models with fewer blocks end earlier."""
     pulls = {
-        f"{name} ({norm})": [mean(own) for own in zip(*(e.by_layer for e in found[name, HEADLINE_DB]), strict=True)]
+        f"{name} ({norm})": [
+            mean(own) for own in zip(*(e.by_layer for e in found[name, kind, HEADLINE_DB]), strict=True)
+        ]
         for name, norm in norms.items()
     }
     depth = max(map(len, pulls.values()))
     rows = tuple((name, *map(number, own), *("-",) * (depth - len(own))) for name, own in pulls.items())
     columns = ("model", *(str(at + 1) for at in range(depth)))
-    return Table(f"Pull at +{HEADLINE_DB:g} dB by block", columns, rows)
+    return Table(f"Pull of a {kind} at +{HEADLINE_DB:g} dB by block", columns, rows)
 
 
-def _plot(norms: Mapping[str, str], found: Found, levels_db: tuple[float, ...]) -> Plot:
+def _plot(kind: str, norms: Mapping[str, str], found: Found, levels_db: tuple[float, ...]) -> Plot:
     lines = []
     for norm in dict.fromkeys(norms.values()):
-        points = [pull(norm, level, norms, found) for level in levels_db]
+        points = [pull(kind, norm, level, norms, found) for level in levels_db]
         lines.append(Series.of(norm, levels_db, points))
     x, y = "level of the burst over the speech, dB", "pull (1: as without)"
-    return Plot("Attention on a burst", x, y, tuple(lines), lines=(1.0,))
+    return Plot(f"Attention on a {kind}", x, y, tuple(lines), lines=(1.0,))

@@ -28,6 +28,7 @@ from diarnorm.training.config import RunConfig
 from diarnorm.training.losses import Batch
 from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer
+from diarnorm.training.warmstart import FINISHED, UNFINISHED
 
 LOSSES = ("births", "outputs", "speech")
 """What a cell is judged by, where it has it: losses that do not depend on the run's own decisions."""
@@ -35,7 +36,7 @@ WINDOW = 20
 """Steps at the end of a run whose losses are averaged."""
 SETTINGS = "cell.json"
 """File in a cell's folder: the settings of its run."""
-BIG_FILES = ("last.pt", "ema.safetensors", "model.safetensors")
+BIG_FILES = ("last.pt", UNFINISHED, FINISHED)
 DEAF = "deaf"
 """Norm of the runs, in their facts, that hear nothing: what the others must be better than."""
 WITHOUT_INFLUENCE = {"data": ("cache_dir", "store"), "train": ("device", "threads", "workers")}
@@ -93,7 +94,7 @@ class Cell:
     run: RunConfig
     prepare: Prepare | None = None
     keep: bool = False
-    """Whether its weights are wanted afterwards."""
+    """Whether its model is wanted afterwards."""
 
     @property
     def name(self) -> str:
@@ -197,7 +198,7 @@ def _decisive(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_cell(cell: Cell, folder: Path) -> Outcome:
-    """Train one cell to its end, write its outcome, and remove its weights unless they are wanted.
+    """Train one cell to its end, write its outcome, and remove its weights, the model only where it is not wanted.
 
     Raises:
         ValueError: what is in the folder is of a run with other settings.
@@ -213,8 +214,8 @@ def run_cell(cell: Cell, folder: Path) -> Outcome:
     outcome = _outcome(cell, folder, der, stopped=stopped)
     with replacing(folder / "outcome.json") as partial:
         partial.write_text(json.dumps(as_json(asdict(outcome)), allow_nan=False) + "\n", encoding="utf-8")
-    if not cell.keep:
-        for name in BIG_FILES:
+    for name in BIG_FILES:
+        if not (cell.keep and name == FINISHED):
             (folder / name).unlink(missing_ok=True)
     return outcome
 

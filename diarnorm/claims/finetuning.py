@@ -5,7 +5,7 @@ place; `exact` converts first, so that the function is the same; `frozen` is nai
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
@@ -13,16 +13,24 @@ from typing import cast
 
 from torch import nn
 
-from diarnorm.checkpoint import load_checkpoint, save_checkpoint
-from diarnorm.checks import check_range
+from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, run_cells
-from diarnorm.claims.evidence import Evidence, Plot, Series, Table, average, number
+from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, number, unbounded
+from diarnorm.claims.modes import EVAL, der_difference
+from diarnorm.claims.modes import errors as evaluated
+from diarnorm.claims.quality import pooled_der
 from diarnorm.convert import convert, read_off, swap_norm
+from diarnorm.evaluation.families import summed
+from diarnorm.evaluation.scores import Components
 from diarnorm.files import file_sha256, replacing
 from diarnorm.model import Model
 from diarnorm.residual import relative_error
 from diarnorm.resources import find_model
+from diarnorm.stream import Diarizer
 from diarnorm.training.config import RunConfig
+from diarnorm.training.develop import DevelopmentSet
+from diarnorm.training.rundata import DISPLAY_SEED, RunData
+from diarnorm.training.warmstart import FINISHED
 
 ARMS = ("none", "naive", "exact", "frozen")
 SMOOTH = 10
@@ -33,55 +41,56 @@ SLACK = 1.02
 
 @dataclass(frozen=True)
 class FinetuneConfig(StudyConfig):
-    """`model` is trained with LayerNorm for `pretrain_steps`, unless `pretrained` names a model that has been."""
+    """`pretrained` is a shipped model, or the path of another, with LayerNorm; `model` is its own, whatever is given.
+    What its arms are judged by are the `train.dev_conversations`."""
 
-    pretrained: str = ""
-    pretrain_steps: int = 600
+    pretrained: str = "layer"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range("pretrain_steps", self.pretrain_steps, low=1)
+
+Files = Mapping[tuple[str, int], list[Components] | None]
+"""By arm and seed: errors of each conversation, the same and in the same order everywhere; None where a run stopped."""
 
 
 def finetuning(config: FinetuneConfig, folder: Path) -> Evidence | None:
-    """Error of the function, steps to recover, and DER after fine-tuning."""
-    first = _pretrained(config, folder)
-    if first is None:
-        return None
-    cells, errors = [], {}
-    for seed, path in first.items():
-        starts = _starts(path, folder / "starts", seed)
-        for arm, (start, model, error) in starts.items():
-            errors[arm, seed] = error
-            cells.append(_arm(config, arm, seed, start, model))
-    outcomes = run_cells(cells, folder, config.grid.part)
-    return None if outcomes is None else evidence_of(outcomes, errors)
-
-
-def _pretrained(config: FinetuneConfig, folder: Path) -> dict[int, Path] | None:
-    """A model with LayerNorm for each seed; None while other processes train some.
+    """Error of the function, steps to recover, and DER after fine-tuning.
 
     Raises:
-        ValueError: the model that is given has another norm.
+        ValueError: a model with another norm, no speech to make conversations of, or settings that do not fit.
     """
-    seeds = config.grid.seeds
-    if config.pretrained:
-        path = find_model(config.pretrained)
-        norm = load_checkpoint(path).model.config.encoder.norm
-        if norm != "layer":
-            raise ValueError(f"pretrained={config.pretrained} has norm={norm}: give a model trained with norm=layer")
-        return dict.fromkeys(seeds, path)
-    cells = []
-    for seed in seeds:
-        run = config.run("layer", "pre", config.grid.depths[0], config.grid.learning_rates[0], seed)
-        run = replace(run, train=replace(run.train, num_steps=config.pretrain_steps))
-        cells.append(Cell({"pretrained": "layer", "seed": seed}, run, keep=True))
-    if run_cells(cells, folder, config.grid.part) is None:
+    if config.data.speech is None:
+        raise ValueError("data.speech=null leaves nothing to simulate: give a manifest or a tree of speakers")
+    trained = find_model(config.pretrained)
+    checkpoint = load_checkpoint(trained)
+    if (norm := checkpoint.model.config.encoder.norm) != "layer":
+        raise ValueError(f"pretrained={config.pretrained} has norm={norm}: give a model trained with norm=layer")
+    cells, errors = [], {}
+    starts = _starts(trained, folder / "starts")
+    for seed in config.grid.seeds:
+        for arm, (start, model, error) in starts.items():
+            errors[arm] = error
+            cells.append(_arm(config, arm, seed, start, model))
+    outcomes = run_cells(cells, folder, config.grid.part)
+    if outcomes is None:
         return None
-    return {seed: folder / cell.name / "model.safetensors" for seed, cell in zip(seeds, cells, strict=True)}
+    conversations = RunData(cells[0].run).conversations(
+        config.train.dev_conversations, config.train.dev_duration_s, DISPLAY_SEED
+    )
+    files = {
+        (cell.facts["arm"], cell.facts["seed"]): _errors_of(folder / cell.name / FINISHED, checkpoint, conversations)
+        for cell in cells
+    }
+    before = evaluated(conversations, Diarizer(checkpoint), EVAL)
+    return evidence_of(outcomes, errors, files, before)
 
 
-def _starts(trained: Path, folder: Path, seed: int) -> dict[str, tuple[Path, Model, float]]:
+def _errors_of(path: Path, trained: Checkpoint, conversations: DevelopmentSet) -> list[Components] | None:
+    """Errors of an arm under the thresholds of the model that it was trained on from."""
+    if not path.exists():
+        return None
+    return evaluated(conversations, Diarizer(replace(load_checkpoint(path), turns=trained.turns)), EVAL)
+
+
+def _starts(trained: Path, folder: Path) -> dict[str, tuple[Path, Model, float]]:
     """For each arm a file to start from, its model, and by how much its function differs from what was trained.
 
     The files' names have the first digits of the trained model's hash, so that none is taken for another's.
@@ -97,7 +106,7 @@ def _starts(trained: Path, folder: Path, seed: int) -> dict[str, tuple[Path, Mod
     found = {}
     folder.mkdir(parents=True, exist_ok=True)
     for arm, make in makers.items():
-        path, made = folder / f"{arm}-{seed}-{digest}.safetensors", make()
+        path, made = folder / f"{arm}-{digest}.safetensors", make()
         if not path.exists():
             with replacing(path) as partial:
                 save_checkpoint(partial, replace(checkpoint, model=made))
@@ -108,7 +117,7 @@ def _starts(trained: Path, folder: Path, seed: int) -> dict[str, tuple[Path, Mod
 def _arm(config: FinetuneConfig, arm: str, seed: int, start: Path, model: Model) -> Cell:
     train = replace(config.train, init_from=str(start), seed=seed, learning_rate=config.grid.learning_rates[-1])
     run = RunConfig(model.config, config.loss, config.data, train)
-    return Cell({"arm": arm, "seed": seed}, run, freeze if arm == "frozen" else None)
+    return Cell({"arm": arm, "seed": seed}, run, freeze if arm == "frozen" else None, keep=True)
 
 
 def freeze(model: Model) -> None:
@@ -123,25 +132,30 @@ def freeze(model: Model) -> None:
         parameter.requires_grad_(id(parameter) in norms)
 
 
-def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -> Evidence:
-    """Differences of DER from the arm that keeps its norm, over seeds."""
+def evidence_of(
+    outcomes: list[Outcome], errors: Mapping[str, float], files: Files, before: Sequence[Components]
+) -> Evidence:
+    """Differences of DER from the arm that keeps its norm, over conversations, summed over seeds; `before` are the
+    errors of the model that all start from."""
     by_arm = {arm: [o for o in outcomes if o.facts["arm"] == arm] for arm in ARMS}
-    stopped = [o.facts["seed"] for o in by_arm["none"] if not _ended(o)]
-    differences = {
-        f"{arm}_der": [o.der - kept.der for o, kept in zip(by_arm[arm], by_arm["none"], strict=True) if _ended(kept)]
-        for arm in ARMS[1:]
-    }
-    rows = tuple(_row(arm, own, by_arm["none"], errors) for arm, own in by_arm.items())
+    stopped = [o.facts["seed"] for o in by_arm["none"] if files["none", o.facts["seed"]] is None]
+    seeds = [o.facts["seed"] for o in by_arm["none"] if o.facts["seed"] not in stopped]
+    measures = tuple(_difference(arm, seeds, files) for arm in ARMS[1:]) if seeds else ()
+    rows = tuple(_row(arm, own, by_arm["none"], errors[arm], files) for arm, own in by_arm.items())
     lines = tuple(_curve(arm, by_arm[arm]) for arm in ARMS)
     columns = ("arm", "error of the function", "loss at first", "at the end", "steps to recover, by seed", "DER")
     return Evidence(
         "finetuning",
-        tuple(average(name, points) for name, points in differences.items() if points),
+        measures,
         (Table("A model with LayerNorm trained further", columns, rows),),
         (Plot("Fine-tuning after a swap of the norm", "step", "loss", lines),),
         (
-            "none keeps LayerNorm; naive puts RMSNorm in its place; exact converts first; frozen is naive with all but "
-            "the norms fixed. Same data, order and seed; weights are stored in float16 in between, for all alike.",
+            "none keeps LayerNorm; naive puts RMSNorm in its place, inside the convolutions, too; exact converts "
+            "first, which leaves the norm inside the convolutions as it is; frozen is naive with all but the norms "
+            "fixed. Same data, order and seed; weights are stored in float16 in between, for all alike.",
+            f"DER on {len(before)} simulated conversations of held-out speakers, under the thresholds of the model "
+            f"that all start from, which has {number(100 * pooled_der(before))} % itself. Seconds of errors are summed "
+            "over seeds, conversation by conversation; intervals by bootstrap over conversations.",
             f"Recovered: mean loss of {SMOOTH} steps within {100 * (SLACK - 1):.0f} % of that of the arm that keeps "
             "its norm, at the same step.",
             *(
@@ -152,27 +166,31 @@ def evidence_of(outcomes: list[Outcome], errors: dict[tuple[str, int], float]) -
     )
 
 
-def _row(arm: str, own: list[Outcome], kept: list[Outcome], errors: dict[tuple[str, int], float]) -> tuple[str, ...]:
+def _difference(arm: str, seeds: Sequence[int], files: Files) -> Measure:
+    """DER of an arm less that of the one that keeps its norm; infinite where one of its runs stopped."""
+    own, kept = ([each for seed in seeds if (each := files[name, seed]) is not None] for name in (arm, "none"))
+    if len(own) < len(kept):
+        return unbounded(f"{arm}_der", math.inf)
+    return der_difference(f"{arm}_der", summed(own), summed(kept))
+
+
+def _row(arm: str, own: list[Outcome], kept: list[Outcome], error: float, files: Files) -> tuple[str, ...]:
     """An arm's figures, means over seeds."""
     recovered = [_recovered(one, other) for one, other in zip(own, kept, strict=True)]
+    scored = [files[arm, o.facts["seed"]] for o in own]
     return (
         arm,
-        f"{number(100 * mean(errors[arm, o.facts['seed']] for o in own))} %",
+        f"{number(100 * error)} %",
         number(mean(mean(o.losses[:SMOOTH]) for o in own)),
         number(mean(o.last_loss for o in own)),
         ", ".join(recovered),
-        f"{number(mean(o.der for o in own))} %",
+        f"{number(mean(math.inf if each is None else 100 * pooled_der(each) for each in scored))} %",
     )
-
-
-def _ended(outcome: Outcome) -> bool:
-    """Whether the run came to its end, so that it has a DER."""
-    return math.isfinite(outcome.der)
 
 
 def _recovered(outcome: Outcome, kept: Outcome) -> str:
     """Steps to recover, in a word; there is nothing to recover to where the run that kept its norm stopped."""
-    steps = steps_to_recover(outcome.losses, kept.losses) if _ended(kept) else "-"
+    steps = steps_to_recover(outcome.losses, kept.losses) if math.isfinite(kept.last_loss) else "-"
     return "never" if steps is None else str(steps)
 
 

@@ -1,6 +1,7 @@
 """Claim 7, the model: DER of a trained model whose BatchNorms use the batch's statistics, against the running ones."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ def batchnorm_modes(config: ModesConfig) -> Evidence:
         for mode in MODES
     }
     together = {mode: summed([found[name, mode] for name in diarizers]) for mode in MODES}
-    differences = {mode: _difference(together[mode], together[EVAL]) for mode in MODES}
+    differences = {mode: der_difference("der_of_train_mode", together[mode], together[EVAL]) for mode in MODES}
     rows = tuple((name, *(f"{number(100 * pooled_der(found[name, mode]))} %" for mode in MODES)) for name in diarizers)
     return Evidence(
         "batchnorm_modes",
@@ -135,7 +136,8 @@ def encode(model: Model, mel: Tensor, mode: str) -> Tensor:
     return torch.cat(rows)
 
 
-def _difference(files: list[Components], base: list[Components]) -> Measure:
+def der_difference(name: str, files: Sequence[Components], base: Sequence[Components]) -> Measure:
+    """DER of `files` less that of `base`, conversation by conversation the same, in points; interval by bootstrap."""
     value = pooled_der(files) - pooled_der(base)
     low, high = bootstrap_difference(files, base) or (-math.inf, math.inf)
-    return Measure("der_of_train_mode", value, low, high).scaled(100)
+    return Measure(name, value, low, high).scaled(100)

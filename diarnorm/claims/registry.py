@@ -205,10 +205,18 @@ CLAIMS = (
         PRACTICE,
         (Experiment("bursts", "bursts", "bursts", GIVEN, "BurstConfig", "models"),),
         (
-            Criterion("pull_rms", "norm=rms: attention on a burst of +20 dB, over that on the same frames", high=1.5),
-            Criterion("pull_none", "norm=none: the same", low=2.0),
-            Criterion("pull_layer", "norm=layer: the same", low=2.0),
-            Criterion("pull_batch", "norm=batch: the same", low=2.0),
+            Criterion(
+                "pull_plosive_rms", "norm=rms: attention on a plosive of +20 dB, over that on the same frames", high=1.5
+            ),
+            Criterion("pull_plosive_none", "norm=none: the same", low=2.0),
+            Criterion("pull_plosive_layer", "norm=layer: the same", low=2.0),
+            Criterion("pull_plosive_batch", "norm=batch: the same", low=2.0),
+            Criterion(
+                "pull_slam_rms", "norm=rms: attention on a slam of +20 dB, over that on the same frames", high=1.5
+            ),
+            Criterion("pull_slam_none", "norm=none: the same", low=2.0),
+            Criterion("pull_slam_layer", "norm=layer: the same", low=2.0),
+            Criterion("pull_slam_batch", "norm=batch: the same", low=2.0),
         ),
     ),
     Claim(
@@ -281,7 +289,7 @@ CLAIMS = (
         f"{PRACTICE}; against it Z. Jiang et al., 2023",
         (
             Experiment("swap", "swap", "swap"),
-            Experiment("finetuning", "finetuning", "finetuning", STUDY, "FinetuneConfig"),
+            Experiment("finetuning", "finetuning", "finetuning", STUDY, "FinetuneConfig", "data"),
         ),
         (
             Criterion("naive_error", "LayerNorm replaced by RMSNorm: output error", low=5, unit="%"),

@@ -40,10 +40,16 @@ def test_bursts_report_a_pull_for_each_norm(tmp_path: Path) -> None:
         save_checkpoint(models[norm], make_checkpoint(norm, talkative=False))
     config = BurstConfig(models=models, levels_db=(20.0,), longest_s=6.0)
     found = bursts.bursts(config)
-    assert {measure.name for measure in found.measures} == {"pull_rms", "pull_none"}
+    names = [f"pull_{kind}_{norm}" for kind in ("plosive", "slam") for norm in ("rms", "none")]
+    assert [measure.name for measure in found.measures] == names
+    assert len({measure.value for measure in found.measures}) == 4  # a slam is not a plosive
+    assert set(names) < {criterion.measure for criterion in chosen((6,))[0].criteria}
     assert all(measure.value > 0 for measure in found.measures)
-    assert {row[0] for row in found.tables[0].rows} == {"rms (rms), +20 dB", "none (none), +20 dB"}
-    assert len(found.tables[1].columns) == 3  # a model of two blocks
+    assert [row[0] for row in found.tables[0].rows] == [
+        f"{norm} ({norm}), {kind} of +20 dB" for norm in ("rms", "none") for kind in ("plosive", "slam")
+    ]
+    assert [len(table.columns) for table in found.tables[1:]] == [3, 3]  # models of two blocks
+    assert "plosive 3, slam 3. Models: rms 1, none 1." in found.notes[0]  # the samples in which somebody speaks
 
 
 @pytest.mark.parametrize("events", [((2.0, 2.4),), ((5.3, 5.5),)])
@@ -53,7 +59,7 @@ def test_a_burst_that_is_not_there_pulls_nothing(
     """Nor does one in what is left after the last whole chunk, which is 0.96 s."""
     monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=events))
     save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms", chunk=12))
-    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.5)
+    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), bursts=("slam",), levels_db=(20.0,), longest_s=5.5)
     found = bursts.bursts(config)
     assert [(each.value, each.low, each.high) for each in found.measures] == [(1.0, 1.0, 1.0)]
     assert found.tables[0].rows[0][2] == found.tables[0].rows[0][3]
@@ -63,7 +69,7 @@ def test_recordings_without_a_marked_frame_are_left_out(tmp_path: Path, monkeypa
     marks = iter([(), ((2.0, 2.4),), ()])
     monkeypatch.setattr(bursts, "corrupt", lambda sound, spec, seed: replace(sound, events=next(marks, ())))
     save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms"))
-    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), levels_db=(20.0,), longest_s=5.0)
+    config = BurstConfig(models=str(tmp_path / "rms.safetensors"), bursts=("slam",), levels_db=(20.0,), longest_s=5.0)
     assert bursts.bursts(config).measures[0].value == 1.0
     with pytest.raises(ValueError, match="bursts mark no frame of any recording"):
         bursts.bursts(config)  # no marks are left
@@ -71,12 +77,16 @@ def test_recordings_without_a_marked_frame_are_left_out(tmp_path: Path, monkeypa
 
 def test_a_recording_counts_once_however_many_models() -> None:
     effects = [Effect(value, (value,), Components(), Components()) for value in (1.0, 2.0, 4.0)]
-    config = BurstConfig(models="x", levels_db=(20.0,))
-    one = bursts.evidence_of({"a": "rms"}, {("a", 20.0): effects}, config)
-    two = bursts.evidence_of({"a": "rms", "b": "rms"}, {("a", 20.0): effects, ("b", 20.0): effects}, config)
+    config = BurstConfig(models="x", bursts=("slam",), levels_db=(20.0,))
+    one = bursts.evidence_of({"a": "rms"}, {("a", "slam", 20.0): effects}, config)
+    two = bursts.evidence_of(
+        {"a": "rms", "b": "rms"}, {("a", "slam", 20.0): effects, ("b", "slam", 20.0): effects}, config
+    )
     assert two.measures == one.measures
     other = [replace(each, pull=each.pull + 2.0) for each in effects]
-    mixed = bursts.evidence_of({"a": "rms", "b": "rms"}, {("a", 20.0): effects, ("b", 20.0): other}, config)
+    mixed = bursts.evidence_of(
+        {"a": "rms", "b": "rms"}, {("a", "slam", 20.0): effects, ("b", "slam", 20.0): other}, config
+    )
     assert mixed.measures[0].value == pytest.approx(one.measures[0].value + 1.0)
 
 
@@ -218,7 +228,9 @@ def test_a_single_recording_or_conversation_bounds_nothing() -> None:
     (difference, _) = evidence_of([result("rms-0", "a", 1.0), result("layer-0", "a", 2.0)], "x").measures
     assert difference == unbounded("rms_less_layer", -10.0)
     files = [Components(miss_s=1.0, speech_s=10.0)]
-    assert modes._difference(files, files) == Measure("der_of_train_mode", 0.0, -math.inf, math.inf)
+    assert modes.der_difference("der_of_train_mode", files, files) == Measure(
+        "der_of_train_mode", 0.0, -math.inf, math.inf
+    )
 
 
 def write_results(folder: Path, models: dict[str, float], of: int = 1, left_out: Sequence[int] = ()) -> None:

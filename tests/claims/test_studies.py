@@ -16,10 +16,17 @@ from diarnorm.claims.evidence import Evidence, geometric, unbounded
 from diarnorm.claims.finetuning import FinetuneConfig, freeze
 from diarnorm.claims.records import Record, load_all, save
 from diarnorm.conformer import EncoderConfig
+from diarnorm.evaluation.scores import Components
 from diarnorm.model import Model, ModelConfig
+from diarnorm.stream import Diarizer
+from diarnorm.training.config import DataConfig
+from diarnorm.training.corpus import RecordingsConfig
+from diarnorm.training.develop import DevelopmentSet
 from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer
-from tests.tiny_run import tiny_run
+from diarnorm.turns import TurnConfig
+from tests.tiny import QUICK_TURNS, make_checkpoint
+from tests.tiny_run import ENCODER, MEMORY, tiny_run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -304,22 +311,61 @@ def test_frozen_is_all_but_the_norms_of_the_encoder() -> None:
     assert all("norm" in name and name.startswith("encoder.") for name in free)
 
 
-def test_finetuning_compares_four_arms_from_the_same_weights(corpus: Path, tmp_path: Path) -> None:
+def test_finetuning_compares_four_arms_from_the_same_weights(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = layer_model(tmp_path / "given.safetensors", seed=0)
     run = tiny_run(corpus, num_steps=3, eval_every=3, checkpoint_every=3)
-    grid = GridConfig(depths=(1,), seeds=(0,), learning_rates=(1e-3,))
-    config = FinetuneConfig(run.model, run.loss, run.data, run.train, grid, pretrain_steps=2)
-    found = finetuning.finetuning(config, tmp_path)
+    grid = GridConfig(seeds=(0, 1), learning_rates=(1e-3,))
+    config = FinetuneConfig(run.model, run.loss, run.data, run.train, grid, str(given))
+    thresholds: list[TurnConfig] = []
+    errors = finetuning.evaluated
+
+    def keep(conversations: DevelopmentSet, diarizer: Diarizer, mode: str) -> Any:
+        thresholds.append(diarizer.turn_config)
+        return errors(conversations, diarizer, mode)
+
+    monkeypatch.setattr(finetuning, "evaluated", keep)
+    found = finetuning.finetuning(config, tmp_path / "study")
     assert found is not None
+    own = {replace(each, confirm_frames=QUICK_TURNS.confirm_frames) for each in thresholds}  # which is the memory's
+    assert own == {QUICK_TURNS}  # those of the model that was given, which no arm keeps
+    assert len(thresholds) == 9
     assert values(found).keys() == {"naive_der", "exact_der", "frozen_der"}
     rows = {row[0]: row for row in found.tables[0].rows}
     assert rows["none"][1] == "0 %"
     assert float(rows["exact"][1].removesuffix(" %")) < 0.01 < float(rows["naive"][1].removesuffix(" %"))
-    first = {arm: cells.read_outcome(tmp_path / f"arm={arm},seed=0" / "outcome.json").first_loss for arm in rows}
-    assert first["exact"] == pytest.approx(first["none"], abs=5e-3)  # float16 on the way
-    norms = {
-        load_checkpoint(path).model.config.encoder.norm for path in (tmp_path / "starts").glob("[!n]*.safetensors")
+    first = {
+        arm: cells.read_outcome(tmp_path / "study" / f"arm={arm},seed=0" / "outcome.json").first_loss for arm in rows
     }
-    assert norms == {"rms"}
+    assert first["exact"] == pytest.approx(first["none"], abs=5e-3)  # float16 on the way
+    folder = tmp_path / "study" / "arm=exact,seed=1"
+    assert [path.name for path in sorted(folder.iterdir()) if path.suffix in (".pt", ".safetensors")] == [
+        "model.safetensors"
+    ]
+    encoders = {arm: load_checkpoint(folder.parent / f"arm={arm},seed=0/model.safetensors").model.config.encoder
+                for arm in rows}  # fmt: skip
+    assert {arm: encoder.norm for arm, encoder in encoders.items()} == dict.fromkeys(rows, "rms") | {"none": "layer"}
+    assert [encoders[arm].conv_norm for arm in ("naive", "exact")] == [None, "layer"]
+
+
+def test_finetuning_needs_a_model_with_layer_norm_and_speech(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "rms.safetensors", make_checkpoint("rms"))
+    with pytest.raises(ValueError, match=r"rms.safetensors has norm=rms: give a model trained with norm=layer"):
+        finetuning.finetuning(FinetuneConfig(pretrained=str(tmp_path / "rms.safetensors")), tmp_path)
+    recordings = DataConfig(speech=None, recordings=RecordingsConfig(train="a", dev="b", tune=True))
+    with pytest.raises(ValueError, match=r"data\.speech=null leaves nothing to simulate: give a manifest"):
+        finetuning.finetuning(FinetuneConfig(data=recordings), tmp_path)
+
+
+def layer_model(path: Path, seed: int) -> Path:
+    """A tiny model with LayerNorm whose offsets are not 0."""
+    torch.manual_seed(seed)
+    model = Model(ModelConfig(encoder=replace(ENCODER, norm="layer"), memory=MEMORY))
+    with torch.no_grad():
+        start.start_from(model, 1.0, 0.5, seed)
+    save_checkpoint(path, Checkpoint(model, QUICK_TURNS))
+    return path
 
 
 def arms(**stopped: int) -> list[Outcome]:
@@ -334,15 +380,39 @@ def arms(**stopped: int) -> list[Outcome]:
     return found
 
 
+def scored(outcomes: list[Outcome], **more_s: float) -> dict[tuple[str, int], list[Components] | None]:
+    """Three conversations of each arm and seed, some arms with so many more seconds of errors in each."""
+    return {
+        (arm := o.facts["arm"], seed := o.facts["seed"]): None if math.isinf(o.der) else [
+            Components(miss_s=miss_s + seed + more_s.get(arm, 0.0), speech_s=10.0) for miss_s in (1.0, 3.0, 8.0)
+        ]
+        for o in outcomes
+    }  # fmt: skip
+
+
+def test_differences_of_fine_tuning_are_paired_by_conversation() -> None:
+    files = scored(arms(), naive=0.2)
+    files["frozen", 1] = [Components(miss_s=s, speech_s=10.0) for s in (9.0, 4.0, 2.0)]  # those of none, turned round
+    found = finetuning.evidence_of(arms(), dict.fromkeys(finetuning.ARMS, 0.0), files, scored(arms())["none", 0] or [])
+    naive, exact, frozen = found.measures
+    assert (naive.name, naive.value) == ("naive_der", pytest.approx(2.0))
+    assert (naive.low, naive.high) == (pytest.approx(2.0), pytest.approx(2.0))  # though conversations are far apart
+    assert (exact.value, exact.low, exact.high) == (0.0, 0.0, 0.0)
+    assert frozen.value == pytest.approx(0.0)
+    assert frozen.low < -10 < 10 < frozen.high
+    assert "which has 40 % itself" in found.notes[1]
+
+
 def test_a_seed_whose_own_norm_stopped_is_left_out(tmp_path: Path) -> None:
-    errors = {(arm, seed): 0.0 for arm in finetuning.ARMS for seed in (0, 1)}
-    found = finetuning.evidence_of(arms(none=1, naive=1), errors)
-    assert found.measures == tuple(unbounded(f"{arm}_der", 0.0) for arm in ("naive", "exact", "frozen"))
+    errors = dict.fromkeys(finetuning.ARMS, 0.0)
+    one_stopped = arms(none=1, naive=1)
+    found = finetuning.evidence_of(one_stopped, errors, scored(one_stopped, exact=0.1), [Components(speech_s=1.0)])
+    assert values(found) == {"naive_der": 0.0, "exact_der": pytest.approx(1.0), "frozen_der": 0.0}
     assert found.notes[-1].startswith("Without seed 1, whose run with its own norm stopped")
     assert [row[4] for row in found.tables[0].rows] == ["0, -"] * 4
     save(Record(found, "", "", 0.0, ()), tmp_path)  # is JSON
     assert load_all(tmp_path)["finetuning"].evidence == found
-    swapped = finetuning.evidence_of(arms(naive=1), errors)
+    swapped = finetuning.evidence_of(arms(naive=1), errors, scored(arms(naive=1)), [Components(speech_s=1.0)])
     assert swapped.measures[0] == unbounded("naive_der", math.inf)
     assert [row[4] for row in swapped.tables[0].rows] == ["0, 0", "0, never", "0, 0", "0, 0"]
 
@@ -358,20 +428,16 @@ def test_starts_whose_usual_one_stopped_are_left_out(tmp_path: Path) -> None:
     save(Record(found, "", "", 0.0, ()), tmp_path)
 
 
-def test_another_pretrained_model_is_not_trained_on_from_the_first_ones_start(corpus: Path, tmp_path: Path) -> None:
+def test_another_pretrained_model_is_not_trained_on_from_the_first_ones_start(tmp_path: Path) -> None:
     found = {}
     for seed, name in enumerate("ab"):
-        torch.manual_seed(seed)
-        encoder = EncoderConfig(dim=16, num_blocks=1, num_heads=2, norm="layer")
-        given = Model(ModelConfig(encoder=encoder))
-        save_checkpoint(tmp_path / f"{name}.safetensors", Checkpoint(given))
-        starts = finetuning._starts(tmp_path / f"{name}.safetensors", tmp_path / "starts", 0)
+        starts = finetuning._starts(layer_model(tmp_path / f"{name}.safetensors", seed), tmp_path / "starts")
         for path, model, _ in starts.values():
             saved, made = load_checkpoint(path).model.state_dict(), model.state_dict()
             assert all(torch.allclose(saved[key].float(), made[key].float(), atol=1e-2) for key in made)
         found[name] = starts
     assert found["a"]["naive"][0] != found["b"]["naive"][0]
-    again = finetuning._starts(tmp_path / "a.safetensors", tmp_path / "starts", 0)
+    again = finetuning._starts(tmp_path / "a.safetensors", tmp_path / "starts")
     assert {arm: start[0] for arm, start in again.items()} == {arm: start[0] for arm, start in found["a"].items()}
 
 
