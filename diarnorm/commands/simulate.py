@@ -88,7 +88,8 @@ def main(argv: Sequence[str]) -> int:
         check_free(folder, names)
     import torch
 
-    from diarnorm.simulation.talkstats import comparison_table, read_talks, talk_statistics
+    from diarnorm.commands.talktable import comparison_table
+    from diarnorm.simulation.talkstats import read_talks, talk_statistics
     from diarnorm.stream import find_device
 
     torch.set_num_threads(options.threads)

@@ -45,10 +45,12 @@ class SpeechConfig:
     warps: tuple[Warp, ...] = ()
     activity: ActivityConfig = field(default_factory=ActivityConfig)
     pieces: PieceConfig = field(default_factory=PieceConfig)
+    flat: bool = False
+    """Whether files beside the folders of a tree each count as a speaker of their own; they are refused otherwise."""
 
 
-CLIPS = SpeechConfig(speed_factors=((1, 1),))
-"""The configuration for noise clips: one copy each, at the speed they were recorded."""
+CLIPS = SpeechConfig(speed_factors=((1, 1),), flat=True)
+"""The configuration for noise clips: one copy each, at the speed they were recorded, in folders or not."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def load_speech(
     Raises:
         ValueError: nothing to load, a column is missing, or a file cannot be decoded.
     """
-    entries = read_entries(Path(source), split, flat=config == CLIPS)  # whose a noise is makes no difference
+    entries = read_entries(Path(source), split, flat=config.flat)
     cache = Path(cache_dir) / cache_key(entries, config)
     if not (cache / "index.npz").exists():
         _fill_cache(entries, config, cache)

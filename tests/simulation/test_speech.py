@@ -163,6 +163,14 @@ def test_mistakes_in_a_manifest_are_named(tmp_path: Path, text: str, message: st
         load_speech(write_manifest(tmp_path, text), split="train", cache_dir=tmp_path / "cache")
 
 
+def test_files_in_no_folder_are_clips_and_no_speakers(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", num_speakers=1, num_utterances=1)
+    soundfile.write(tree / "door.wav", np.full(SAMPLE_RATE, 0.25), SAMPLE_RATE)
+    with pytest.raises(ValueError, match=r"lie in no speaker's folder, the first is .*door\.wav"):
+        load_speech(tree, cache_dir=tmp_path / "cache")
+    assert load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache").speakers == ("door.wav", "s0")
+
+
 def test_missing_empty_and_broken_sources_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         load_speech(tmp_path / "nothing")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diarnorm.simulation.planner import plan_conversation
-from diarnorm.simulation.talkstats import comparison_table, count_talk, frame_power, read_talks, talk_statistics
+from diarnorm.simulation.talkstats import count_talk, frame_power, read_talks, talk_statistics
 from diarnorm.turns import Turn
 from tests.voices import imagined_speech
 
@@ -95,19 +95,6 @@ def test_a_set_is_pooled_over_its_time() -> None:
     assert found.level_quantiles_db == []
     with pytest.raises(ValueError, match="no conversations to count"):
         talk_statistics([])
-
-
-def test_the_table_stands_side_by_side() -> None:
-    one = talk_statistics([count_talk(BY_HAND, [(0.0, 20.0)])])
-    other = talk_statistics([count_talk([Turn(0.0, 5.0, "x")], [(0.0, 10.0)])])
-    lines = comparison_table({"simulated": one, "real": other}).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0] == ["", "simulated", "real"]
-    assert len({len(line) for line in lines}) == 1
-    by_name = {row[0]: row[1:] for row in cells}
-    assert by_name["speech, % of time"] == ["37.5", "50.0"]
-    assert by_name["overlap, % of speech"] == ["20.0", "0.0"]
-    assert by_name["gap (another begins), s"] == ["1.00 (1.00 .. 1.00)", "n/a"]
 
 
 def test_references_are_read_with_the_audio_beside_them(tmp_path: Path) -> None:

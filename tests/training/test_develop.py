@@ -1,16 +1,19 @@
 """The development set: always the same, perfect answers score like the grid, and mistakes cost what they should."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from diarnorm.checkpoint import Checkpoint
 from diarnorm.evaluation.scoring import score
 from diarnorm.memory import MemoryOutput
 from diarnorm.simulation.speech import Speech, load_speech
 from diarnorm.simulation.synthetic import write_tree
+from diarnorm.stream import Diarizer
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.training.develop import CHUNK, DevelopmentSet, turns_of
 from diarnorm.turns import TurnConfig
@@ -154,6 +157,17 @@ def test_a_model_is_scored_by_its_own_run(development: DevelopmentSet) -> None:
     assert figures == development.score(output, TurnConfig(confirm_frames=model.config.memory.confirm_frames))
     assert figures["false_alarm"] + figures["confusion"] > 0  # it talks
     assert figures != development.evaluate(model, AS_IT_IS)
+
+
+def test_a_model_is_scored_under_the_rules_it_is_used_with(development: DevelopmentSet) -> None:
+    """Who is confirmed late by the memory is so in turns; what is said is the memory's."""
+    model = make_model(talkative=True)
+    late = replace(model.config.memory, confirm_frames=40.0)
+    model.config, model.memory.config = replace(model.config, memory=late), late
+    figures = development.evaluate(model)
+    output = development.remember(model, development.encode(model))
+    assert figures == development.score(output, Diarizer(Checkpoint(model)).turn_config)
+    assert figures != development.score(output, TurnConfig())
 
 
 def test_a_few_speakers_are_enough_and_silence_is_not(corpus: Path, tmp_path: Path, speech: Speech) -> None:

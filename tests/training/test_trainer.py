@@ -357,7 +357,8 @@ def spoil_input(patch: pytest.MonkeyPatch) -> None:
         (spoil_loss, "step 1 of seed 0: births not finite, skipped"),
         (
             spoil_input,
-            "births, own, speech, speaker not finite, skipped; at fault, as [seed, batch, row]: [0, 1, 1]",
+            "step 1 of seed 0: births, own, speech, speaker not finite, skipped; "
+            "at fault, as [seed, batch, row]: [0, 1, 1]",
         ),
     ],
 )
