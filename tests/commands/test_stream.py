@@ -1,5 +1,6 @@
 """`diarnorm stream` in this process, with a model that hears loudness: turns are where the noise is."""
 
+import errno
 import io
 import json
 import os
@@ -402,7 +403,7 @@ class ClosingOutput(io.StringIO):
 
     def write(self, text: str) -> int:
         if "\n" in self.getvalue():
-            raise BrokenPipeError
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
         return super().write(text)
 
 
