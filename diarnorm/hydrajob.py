@@ -23,6 +23,8 @@ SHOWN = ("job", "hydra", "all")
 ADVICE = ("set the environment", "To append to your", "full_key", "object_type", "reference_type")
 ADVICE += ("Config search path", "provider=", "schema=", "See https://hydra.cc")
 """Beginnings of lines in Hydra's errors that do not fit these commands."""
+NO_SLASH = "\N{DIVISION SLASH}"
+"""What a slash is in the name of a folder: it looks like one, and stands for nothing else that is likely in a path."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """Environment variable by which Hydra raises errors instead of reporting them itself."""
 
@@ -246,15 +248,16 @@ def add_resolvers() -> None:
 
 
 def one_folder(name: str) -> str:
-    """Changes, as Hydra joins them, as the name of one folder: paths in it are no paths, and a key that is emptied
-    before it gets another value stands there with that value alone.
+    """Changes, as Hydra joins them, as the name of one folder: paths in it are no paths (`NO_SLASH` stands between
+    their parts, so that a/b and a_b differ), and a key that is emptied before it gets another value stands there with
+    that value alone.
 
     >>> one_folder("models=null,models=a/b.safetensors,seed=1")
-    'models=a_b.safetensors,seed=1'
+    'models=a∕b.safetensors,seed=1'
     """
     items = name.split(",")
     emptied = [f"{key}=null" for key, _, value in (item.partition("=") for item in items) if value != "null"]
-    return ",".join(item for item in items if item not in emptied).replace("/", "_")
+    return ",".join(item for item in items if item not in emptied).replace("/", NO_SLASH)
 
 
 def _options_first(words: Sequence[str]) -> tuple[list[str], list[str]]:

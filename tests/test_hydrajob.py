@@ -12,8 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from diarnorm.commands.evaluate import COMMAND
-from diarnorm.hydrajob import one_folder, quoted
+from diarnorm.commands import evaluate, train
+from diarnorm.hydrajob import NO_SLASH, HydraCommand, one_folder, quoted
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,7 +36,8 @@ def test_any_text_survives_in_quotes(text: str) -> None:
     [
         ("", ""),
         ("seed=1,workers=2", "seed=1,workers=2"),
-        ("models=[a/b,c],models=null,seed=1", "models=[a_b,c],seed=1"),
+        ("models=[a/b,c],models=null,seed=1", f"models=[a{NO_SLASH}b,c],seed=1"),
+        ("models=a_b", "models=a_b"),
         ("models=null,models=rms", "models=rms"),
         ("data.speech=null,seed=1", "data.speech=null,seed=1"),
     ],
@@ -45,14 +46,26 @@ def test_changes_as_the_name_of_one_folder(changes: str, folder: str) -> None:
     assert one_folder(changes) == folder
 
 
-def test_a_job_that_is_sent_to_another_process_can_name_its_folder() -> None:
+@given(names=st.sets(st.text(alphabet="/_.ab", max_size=6), min_size=2))
+@example(names={"a/b", "a_b"})
+@settings(deadline=None, max_examples=200)
+def test_other_values_have_other_folders(names: set[str]) -> None:
+    folders = {one_folder(f"data.clips={name},train.seed=0") for name in names}
+    assert len(folders) == len(names)
+    assert not any("/" in folder for folder in folders)
+
+
+@pytest.mark.parametrize("command", [evaluate.COMMAND, train.COMMAND], ids=lambda command: command.name)
+def test_a_job_that_is_sent_to_another_process_can_name_its_folder(command: HydraCommand) -> None:
     """A launcher resolves the folder there, before the job itself is called."""
     code = (
         "import base64, pickle, sys; job = pickle.loads(base64.b64decode(sys.argv[1])); "
         "from omegaconf import OmegaConf; "
-        "print(OmegaConf.create({'dir': '${one_folder:a/b}', 'samples': '${samples_dir:}'}).dir, job.__name__)"
+        "folder = OmegaConf.create({'dir': '${one_folder:a/b}', 'samples': '${samples_dir:}'}).dir; "
+        "print(folder, job.__self__.name, job.__name__)"
     )
-    sent = base64.b64encode(pickle.dumps(COMMAND.job)).decode()
-    command, environment = [sys.executable, "-c", code, sent], {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
-    assert run.stdout == "a_b job\n", run.stderr
+    sent = base64.b64encode(pickle.dumps(command.job)).decode()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    words = [sys.executable, "-c", code, sent]
+    run = subprocess.run(words, env=environment, check=False, capture_output=True, encoding="utf-8")
+    assert run.stdout == f"a{NO_SLASH}b {command.name} job\n", run.stderr

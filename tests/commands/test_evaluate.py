@@ -138,13 +138,13 @@ def test_every_job_of_a_sweep_has_a_folder_of_its_own(capsys: pytest.CaptureFixt
         save_rttm(Path("turns", name, "a_one.rttm"), [(name, 1.0, 2.0)])
     assert main(["evaluate", "-m", "models=turns/one,./turns/two", "sets.x=ref,./ref", "shard=0/2,1/2"]) == 0
     assert sorted(path.parent.relative_to("runs/evaluate").as_posix() for path in Path().rglob("evaluation.csv")) == [
-        "models=._turns_two,sets.x=._ref",
-        "models=._turns_two,sets.x=ref",
-        "models=turns_one,sets.x=._ref",
-        "models=turns_one,sets.x=ref",
+        "models=.∕turns∕two,sets.x=.∕ref",
+        "models=.∕turns∕two,sets.x=ref",
+        "models=turns∕one,sets.x=.∕ref",
+        "models=turns∕one,sets.x=ref",
     ]
-    assert rows("runs/evaluate/models=turns_one,sets.x=ref")[0]["model"] == "one"
-    assert "two" not in Path("runs/evaluate/models=turns_one,sets.x=ref/evaluation.csv").read_text("utf-8")
+    assert rows("runs/evaluate/models=turns∕one,sets.x=ref")[0]["model"] == "one"
+    assert "two" not in Path("runs/evaluate/models=turns∕one,sets.x=ref/evaluation.csv").read_text("utf-8")
 
 
 def test_what_was_asked_stands_in_every_line() -> None:

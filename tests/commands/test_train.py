@@ -175,17 +175,23 @@ def test_paths_are_left_out_of_a_folders_name_unless_swept(jobs: list[tuple[RunC
     assert jobs[-1][1] == Path.cwd() / "runs" / "smoke"
     assert main(["train", "-m", *words, 'data.speech=a/b,"c,d/e"', "norm=rms,none"]) == 0
     names = [run_dir.relative_to(Path.cwd() / "runs" / "smoke").as_posix() for _, run_dir in jobs[1:]]
-    assert names == [f"data.speech={speech},norm={norm}" for speech in ("a_b", '"c,d_e"') for norm in ("rms", "none")]
+    assert names == [f"data.speech={speech},norm={norm}" for speech in ("a∕b", '"c,d∕e"') for norm in ("rms", "none")]
     assert [run.data.speech for run, _ in jobs[1:]] == [
         str(Path.cwd() / path) for path in ("a/b",) * 2 + ("c,d/e",) * 2
     ]
+
+
+def test_values_that_look_alike_have_folders_of_their_own(jobs: list[tuple[RunConfig, Path]]) -> None:
+    assert main(["train", "-m", "recipe=smoke", "data.clips=a/b,a_b"]) == 0
+    assert [run.data.clips for run, _ in jobs] == [str(Path.cwd() / "a" / "b"), str(Path.cwd() / "a_b")]
+    assert jobs[0][1] != jobs[1][1]
 
 
 def test_a_warm_start_has_a_folder_of_its_own(jobs: list[tuple[RunConfig, Path]]) -> None:
     assert main(["train", "recipe=smoke", "train.init_from=runs/smoke"]) == 0
     run, run_dir = jobs[0]
     assert run.train.init_from == str(Path.cwd() / "runs" / "smoke")
-    assert run_dir == Path.cwd() / "runs" / "smoke" / "train.init_from=runs_smoke"
+    assert run_dir == Path.cwd() / "runs" / "smoke" / "train.init_from=runs∕smoke"
 
 
 def test_the_configuration_can_be_printed(
