@@ -9,6 +9,7 @@ downloaded, and no function looks at the current folder.
 import contextlib
 import hashlib
 import os
+import platform
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -95,6 +96,16 @@ def commit() -> str:
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return "unknown"
+
+
+def processor() -> str:
+    """The machine's processor by its name, where the system tells."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @cache

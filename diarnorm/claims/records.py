@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from diarnorm.claims.evidence import Evidence
 from diarnorm.files import replacing
 from diarnorm.kernels import native
 from diarnorm.modelfile import as_json
-from diarnorm.resources import commit
+from diarnorm.resources import commit, processor
 
 FOLDER = "evidence"
 
@@ -40,7 +39,7 @@ def machine() -> str:
     """Processor, GPU, torch and the kernel of RMSNorm, in words."""
     kernels = native.load()
     parts = [
-        f"{_processor()}, {os.cpu_count()} cores",
+        f"{processor()}, {os.cpu_count()} cores",
         torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU",
         f"torch {torch.__version__}",
         f"RMSNorm on the CPU by {'four operators of torch' if kernels is None else kernels.name}",
@@ -70,12 +69,3 @@ def load_all(folder: Path) -> dict[str, Record]:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path} is no evidence of this version ({error}): remove it") from error
     return records
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from diarnorm.robustness.rows import Row, worst_verdict
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import Row, worst_verdict
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from diarnorm.evaluation.figures import COLOURS, INK, PALE
 from diarnorm.evaluation.svg import as_svg
 from diarnorm.files import legal_folder, replacing
-from diarnorm.robustness.conditions import CLEAN
+from diarnorm.robustness.columns import points, signs
+from diarnorm.robustness.conditions import CLEAN, Condition
+from diarnorm.robustness.grid import Cell
 from diarnorm.robustness.panels import Panels, short
+from diarnorm.robustness.rows import Row
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import Cell, Row
-from diarnorm.robustness.tables import SIGNS, points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,8 +160,7 @@ def draw_changes(study: Study, rows: Sequence[Row]) -> "Figure | None":
         for x, model in enumerate(models):
             row = by_place.get((name, model))
             if row is not None:
-                sign = SIGNS[row.outcome]
-                _field(axis, x, y, row.change.points, f"{points(row.change)} {sign}".strip())
+                _field(axis, x, y, row.change.points, f"{points(row.change)} {signs(row.change, row.outcome)}".strip())
     _finish_table(axis, models, names)
     return figure
 
@@ -179,7 +179,7 @@ def draw_grid(cells: Sequence[Cell]) -> Panels | None:
     def panel(axis: "Axes", name: str) -> None:
         for cell in cells:
             if cell.condition == name:
-                text = f"{points(cell.change)} {SIGNS[cell.verdict]}".strip()
+                text = f"{points(cell.change)} {signs(cell.change, cell.outcome)}".strip()
                 _field(axis, norms.index(cell.norm), fronts.index(cell.frontend), cell.change.points, text)
         _finish_table(axis, norms, fronts)
         axis.set_title(short(name), fontsize=10, loc="left")
@@ -218,9 +218,14 @@ def draw_residual(study: Study, rows: Sequence[Row]) -> Panels | None:
 
 
 def draw_attention(study: Study, rows: Sequence[Row]) -> Panels | None:
-    """A panel for each condition that changes pieces that were there: share per block; dotted in the clean run on the
-    same frames; dashed what their number alone would make it."""
-    names = [each.name for each in study.conditions]
+    """A panel for each corruption that changes pieces that were there, at its strongest: share per block; dotted in the
+    clean run on the same frames; dashed what their number alone would make it."""
+    strongest: dict[str, Condition] = {}
+    for each in study.conditions:
+        known = strongest.setdefault(each.factor, each)
+        if abs(each.severity or 0.0) > abs(known.severity or 0.0):
+            strongest[each.factor] = each
+    names = [each.name for each in strongest.values()]
     by_place = {(row.condition, row.model): row for row in rows if row.attention and row.clean_attention}
 
     def panel(axis: "Axes", name: str) -> None:

@@ -7,24 +7,15 @@ from pathlib import Path
 
 from diarnorm.evaluation.tables import NO_VALUE, percent
 from diarnorm.files import replacing
+from diarnorm.robustness.columns import ALONE, LEGEND, SIGNS, WHO, Column, details_of, interval, points, signs
+from diarnorm.robustness.conventions import conventions
 from diarnorm.robustness.factors import Factor, factors_of
 from diarnorm.robustness.figures import colour_of
+from diarnorm.robustness.grid import Cell, Contrast
 from diarnorm.robustness.players import Player
+from diarnorm.robustness.rows import FAILS, HOLDS, UNDECIDED, Change, Row
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Row
-from diarnorm.robustness.tables import (
-    ALONE,
-    LEGEND,
-    SIGNS,
-    VERDICTS,
-    WHO,
-    Column,
-    conventions,
-    details_of,
-    finding,
-    interval,
-    points,
-)
+from diarnorm.robustness.tables import CONTRASTS, VERDICTS, contrast_lines, finding, word_on_contrasts
 
 MOST_NAMED = 8
 """Factors that a model fails by name; the table below has all."""
@@ -75,6 +66,7 @@ def page(
     study: Study,
     rows: Sequence[Row],
     cells: Sequence[Cell],
+    contrasts: Sequence[Contrast],
     pictures: Mapping[str, Pictures],
     players: Sequence[Player],
 ) -> str:
@@ -83,7 +75,8 @@ def page(
     for set_name in study.recordings:
         own = [row for row in rows if row.set_name == set_name]
         mine = [cell for cell in cells if cell.set_name == set_name]
-        parts += [f"<h2>{escape(set_name)}</h2>", *_set_parts(study, own, mine, pictures.get(set_name, {}))]
+        apart = [each for each in contrasts if each.set_name == set_name]
+        parts += [f"<h2>{escape(set_name)}</h2>", *_set_parts(study, own, mine, apart, pictures.get(set_name, {}))]
     alone = _alone(study, rows)
     if alone:
         parts += [
@@ -108,7 +101,9 @@ def _alone(study: Study, rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.set_name not in study.recordings]
 
 
-def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell], pictures: Pictures) -> list[str]:
+def _set_parts(
+    study: Study, rows: Sequence[Row], cells: Sequence[Cell], contrasts: Sequence[Contrast], pictures: Pictures
+) -> list[str]:
     """Of one set: verdicts, the coloured table, pictures, and the rest folded away."""
     title, _, meaning = VERDICTS.partition(": ")
     parts = [
@@ -121,6 +116,8 @@ def _set_parts(study: Study, rows: Sequence[Row], cells: Sequence[Cell], picture
         *(_figure(caption, panels) for caption, panels in pictures.items()),
     ]
     details = [(title, _table([*WHO, *columns], some)) for title, columns, some in details_of(rows)]
+    if contrasts:
+        details.insert(0, (CONTRASTS, f"<p class=soft>{word_on_contrasts(contrasts)}</p>{_contrasts(contrasts)}"))
     if cells:
         details.insert(0, ("Front ends and norms: change of the DER in points", _grid(cells)))
     return parts + [
@@ -192,8 +189,8 @@ def _heat(row: Row | None) -> str:
 
 def _field(change: Change, verdict: str | None, title: str) -> str:
     """A field with the colour and the figure of a change."""
-    colour = colour_of(change.points)
-    return f'<td class=heat style="background:{colour}" title="{escape(title)}">{points(change)} {SIGNS[verdict]}</td>'
+    colour, sign = colour_of(change.points), signs(change, verdict)
+    return f'<td class=heat style="background:{colour}" title="{escape(title)}">{points(change)} {sign}</td>'
 
 
 def _verdicts(study: Study, rows: Sequence[Row]) -> str:
@@ -221,11 +218,23 @@ def _grid(cells: Sequence[Cell]) -> str:
     for name in dict.fromkeys(cell.condition for cell in cells):
         found = [by_place.get((name, *kind)) for kind in kinds]
         fields = "".join(
-            f"<td>{NO_VALUE}</td>" if cell is None else _field(cell.change, cell.verdict, interval(cell.change))
+            f"<td>{NO_VALUE}</td>" if cell is None else _field(cell.change, cell.outcome, interval(cell.change))
             for cell in found
         )
         lines.append(f"<tr><th scope=row>{_name(name)}</th>{fields}</tr>")
     return _scroll(["condition", *(f"{front} / {norm}" for front, norm in kinds)], lines)
+
+
+def _contrasts(contrasts: Sequence[Contrast]) -> str:
+    """Conditions down, pairs of norms across."""
+    head, lines = contrast_lines(contrasts)
+    return _scroll(
+        head,
+        (
+            f"<tr><th scope=row>{_name(line[0])}</th>{''.join(f'<td>{escape(each)}</td>' for each in line[1:])}</tr>"
+            for line in lines
+        ),
+    )
 
 
 def _table(columns: Sequence[Column], rows: Iterable[Row]) -> str:

@@ -6,10 +6,11 @@ from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.evaluation.recordings import parse_source, read_set
 from diarnorm.robustness.conditions import find_players
 from diarnorm.robustness.figures import draw_all, draw_for_page
+from diarnorm.robustness.grid import cells_of, contrasts_of
 from diarnorm.robustness.page import page, write_page
 from diarnorm.robustness.players import Player, players_of
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import cells_of, rows_of
+from diarnorm.robustness.summary import rows_of
 from diarnorm.robustness.tables import change_table, report, write_tables
 
 
@@ -18,7 +19,8 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
 
     Relative paths in the configuration start in `folder`. Without matplotlib there are no pictures, and a note.
     """
-    rows, cells = rows_of(study), cells_of(study)
+    rows = rows_of(study)
+    cells, contrasts = cells_of(study, rows), contrasts_of(study)
     notes = list(study.notes)
     pictures: dict[str, Path] = {}
     panels: dict[str, dict[str, list[str]]] = {}
@@ -27,12 +29,12 @@ def publish(study: Study, run_dir: Path, folder: Path) -> tuple[str, list[Path],
         panels = {name: draw_for_page(study, rows, name) for name in study.recordings}
     else:
         notes.append("pictures need matplotlib: pip install 'diarnorm[plot]'")
-    paths = write_tables(study, rows, cells, run_dir, pictures)
-    text = page(study, rows, cells, panels, _players(study, folder))
+    paths = write_tables(study, rows, cells, contrasts, run_dir, pictures)
+    text = page(study, rows, cells, contrasts, panels, _players(study, folder))
     tables = [
         f"{name}:\n\n{change_table(study, [row for row in rows if row.set_name == name])}" for name in study.recordings
     ]
-    printed = "\n\n".join(tables) or report(study, rows, cells)
+    printed = "\n\n".join(tables) or report(study, rows, cells, contrasts)
     return printed, [*paths, *pictures.values(), write_page(text, run_dir)], notes
 
 

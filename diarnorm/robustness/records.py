@@ -14,7 +14,8 @@ from diarnorm.resources import code_sha256
 
 FORMAT = 3
 NAME = "records.jsonl"
-AFTERWARDS = frozenset({"factors", "figures", "page", "panels", "players", "publish", "summary", "tables"})
+_REPORT = "columns conventions factors figures grid intervals page panels players publish rows summary tables"
+AFTERWARDS = frozenset(_REPORT.split())
 """Modules beside this one that only make reports of records."""
 BEFORE = frozenset({"conditions", "config", "records", "study"})
 """Those that say what is measured, and keep it: all that they give to the rest stands in the key."""

@@ -1,120 +1,20 @@
-"""Records pooled over recordings: what each condition costs each model, and whether it keeps its margin.
-
-A margin is kept (`holds`) when the whole 95 % interval of the change of the pooled DER lies within it, broken (`fails`)
-when the whole interval lies beyond it, and else the recordings do not tell (`undecided`).
-"""
+"""Records pooled over recordings: what each condition costs each model, and whether it keeps its margin."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.robustness.conditions import CLEAN, Condition
+from diarnorm.robustness.config import RobustnessConfig
+from diarnorm.robustness.intervals import Figure, mean_of, median_of, ratio_of, total_of
 from diarnorm.robustness.records import Record
+from diarnorm.robustness.rows import FAILS, HOLDS, UNDECIDED, Change, Row, Spread
 from diarnorm.robustness.study import Study
 
-HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
-WORST = (FAILS, UNDECIDED, HOLDS)
-
-
-@dataclass(frozen=True)
-class Change:
-    """Change of the pooled DER against the clean recordings, in points, with its 95 % interval.
-
-    `low` and `high` are None for fewer than two recordings, everything is where there is no speech.
-    """
-
-    points: float | None
-    low: float | None
-    high: float | None
-
-    def verdict(self, margin: float | None) -> str | None:
-        """Whether it keeps the margin; None where there is no margin or nothing to judge."""
-        if margin is None or self.points is None:
-            return None
-        if self.low is None or self.high is None:
-            return UNDECIDED
-        return HOLDS if self.high <= margin else FAILS if self.low > margin else UNDECIDED
-
-
-@dataclass(frozen=True)
-class Row:
-    """One model under one condition on a set. Lists have an item per block of the encoder; None: nothing to measure.
-
-    Attributes:
-        errors, clean: parts of the DER, of the changed and of the clean recordings.
-        merged: those of the output with one label for everybody.
-        verdict: on the DER; in silence alone, on there being no turns.
-        halves, clean_halves: DER of both halves, each scored by itself.
-        false_speech_s, clean_false_speech_s: speech of the model where nobody speaks.
-        event_s, event_speech_s: length of the changed pieces without their edges, and speech of the model there.
-        inserted_s, inserted_speech_s: the same of the pieces that were put in.
-        quiet_verdict: whether there is no speech in silence that was put in; undecided where its edges are all of it.
-        labels_added: mean number of labels more than in the clean run; `most_labels_added` in one recording.
-        drift: mean over recordings.
-        rms, clean_rms: of the residual stream after each block; `event_rms` in the changed pieces.
-        attention: share of the attention on changed frames, `clean_attention` in the clean run on the same, and
-            `uniform_attention`, what their number alone would make it.
-        num_events: changes after which recovery can be seen; `recovered` is the share of those after which it was.
-        recovery_s: median; None where half of them or more did not recover.
-        dc_percent: mean magnitude of the offset, % of full scale.
-        level_dbfs: median level of the raw input.
-    """
-
-    set_name: str
-    model: str
-    condition: str
-    num_recordings: int
-    errors: Components
-    clean: Components
-    merged: Components
-    change: Change
-    margin: float | None
-    verdict: str | None
-    halves: tuple[float | None, ...]
-    clean_halves: tuple[float | None, ...]
-    false_speech_s: float
-    clean_false_speech_s: float
-    event_s: float
-    event_speech_s: float
-    inserted_s: float
-    inserted_speech_s: float
-    quiet_verdict: str | None
-    num_turns: int
-    labels_added: float
-    most_labels_added: int
-    drift: float | None
-    rms: tuple[float, ...] | None
-    clean_rms: tuple[float, ...] | None
-    event_rms: tuple[float, ...] | None
-    attention: tuple[float, ...] | None
-    clean_attention: tuple[float, ...] | None
-    uniform_attention: float | None
-    num_events: int
-    recovered: float | None
-    recovery_s: float | None
-    dc_percent: float
-    level_dbfs: float
-
-    @property
-    def outcome(self) -> str | None:
-        """The worse of both verdicts."""
-        return worst_verdict([self.verdict, self.quiet_verdict])
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Models of one norm behind one front end, their seconds together, under one condition."""
-
-    set_name: str
-    condition: str
-    frontend: str
-    norm: str
-    num_models: int
-    clean_der: float | None
-    change: Change
-    verdict: str | None
+FEW = 10
+"""Up to so many recordings are told one by one."""
 
 
 def rows_of(study: Study) -> list[Row]:
@@ -123,14 +23,15 @@ def rows_of(study: Study) -> list[Row]:
     for set_name in dict.fromkeys(place[1] for place in study.records):
         for condition in study.conditions:
             for model in study.columns:
-                records = _records(study, model, set_name, condition)
+                records = records_of(study, model, set_name, condition)
                 if records:
                     clean = [study.records.get((model, set_name, each.recording, CLEAN)) for each in records]
                     rows.append(_row(study, condition, records, [each for each in clean if each is not None]))
     return rows
 
 
-def _records(study: Study, model: str, set_name: str, condition: Condition) -> list[Record]:
+def records_of(study: Study, model: str, set_name: str, condition: Condition) -> list[Record]:
+    """Those of a model on a set under a condition, in the order of the recordings; silence is a set of its own."""
     names = study.recordings.get(set_name)
     if (names is None) != condition.is_alone:
         return []
@@ -140,50 +41,103 @@ def _records(study: Study, model: str, set_name: str, condition: Condition) -> l
 
 def _row(study: Study, condition: Condition, records: Sequence[Record], clean: Sequence[Record]) -> Row:
     alone = condition.is_alone
-    change = Change(None, None, None) if alone else change_of(study, [_errors(records)], [_errors(clean)])
-    verdict = change.verdict(condition.margin)
+    change = Change(None, None, None) if alone else change_of(study, [errors_of(records)], [errors_of(clean)])
     num_turns = sum(each.num_turns for each in records)
-    inserted_s, inserted_speech_s = (
-        sum(getattr(each, name) for each in records) for name in ("inserted_s", "inserted_speech_s")
-    )
-    added = [ours.num_speakers - theirs.num_speakers for ours, theirs in zip(records, clean, strict=False)]
-    recoveries = [value for each in records for value in each.recovery_s]
+    verdict = (HOLDS if num_turns == 0 else FAILS) if alone else change.verdict(condition.margin)
     return Row(
-        records[0].set_name,
-        records[0].model,
-        condition.name,
-        len(records),
-        _pooled(each.errors for each in records),
-        _pooled(each.errors for each in clean),
-        _pooled(each.merged for each in records),
-        change,
-        condition.margin,
-        (HOLDS if num_turns == 0 else FAILS) if alone else None if condition.is_clean else verdict,
-        _halves(records) if condition.with_halves else (),
-        _halves(clean) if condition.with_halves else (),
-        sum(each.merged.false_alarm_s for each in records),
-        sum(each.merged.false_alarm_s for each in clean),
-        sum(each.event_s for each in records),
-        sum(each.event_speech_s for each in records),
-        inserted_s,
-        inserted_speech_s,
-        _quiet_verdict(inserted_s, inserted_speech_s) if condition.is_quiet else None,
-        num_turns,
-        float(np.mean(added)) if added else 0.0,
-        max(added, default=0),
-        _mean([each.drift for each in records]),
-        _means([each.rms for each in records]),
-        _means([each.rms for each in clean]),
-        _means([each.event_rms for each in records]),
-        _means([each.attention for each in records]),
-        _means([each.clean_attention for each in records]),
-        _mean([each.uniform_attention for each in records]),
-        len(recoveries),
-        sum(value is not None for value in recoveries) / len(recoveries) if recoveries else None,
-        _median(recoveries),
-        100 * float(np.mean([abs(each.dc) for each in records])),
-        float(np.median([each.level_dbfs for each in records])),
+        set_name=records[0].set_name,
+        model=records[0].model,
+        condition=condition.name,
+        num_recordings=len(records),
+        errors=pooled(each.errors for each in records),
+        clean=pooled(each.errors for each in clean),
+        merged=pooled(each.merged for each in records),
+        change=change,
+        margin=condition.margin,
+        verdict=None if condition.is_clean else verdict,
+        halves=_halves(records) if condition.with_halves else (),
+        clean_halves=_halves(clean) if condition.with_halves else (),
+        num_turns=num_turns,
+        dc_percent=100 * float(np.mean([abs(each.dc) for each in records])),
+        level_dbfs=float(np.median([each.level_dbfs for each in records])),
+        speech_level_db=_median([each.speech_level_db for each in records if each.speech_level_db is not None]),
+        spread=_spread(study, records, clean),
+        **_speech(study, condition, records, clean),
+        **_inside(records, clean),
+        **_one_by_one(records, clean),
     )
+
+
+def _speech(study: Study, condition: Condition, records: Sequence[Record], clean: Sequence[Record]) -> dict[str, Any]:
+    """What a row says of speech where nobody speaks, and of labels."""
+    names = ("event_s", "event_speech_s", "inserted_s", "inserted_speech_s")
+    sums = {name: sum(getattr(each, name) for each in records) for name in names}
+    added = [ours.num_speakers - theirs.num_speakers for ours, theirs in zip(records, clean, strict=False)]
+    kept = ratio_of(
+        [each.same_labels_s for each in records], [each.after_s for each in records], *_resampling(study.config)
+    )
+    return {
+        "false_speech_s": sum(each.merged.false_alarm_s for each in records),
+        "clean_false_speech_s": sum(each.merged.false_alarm_s for each in clean),
+        **sums,
+        "quiet_verdict": _quiet_verdict(sums["inserted_s"], sums["inserted_speech_s"]) if condition.is_quiet else None,
+        "labels_after_s": sum(each.after_s for each in records),
+        "labels_kept": kept,
+        "labels_verdict": _labels_verdict(kept, study.config.same_labels_share) if condition.keeps_labels else None,
+        "labels_added": float(np.mean(added)) if added else 0.0,
+        "most_labels_added": max(added, default=0),
+    }
+
+
+def _inside(records: Sequence[Record], clean: Sequence[Record]) -> dict[str, Any]:
+    """What a row says of a model's inside."""
+    recoveries = [value for each in records for value in each.recovery_s]
+    return {
+        "drift": _mean([each.drift for each in records]),
+        "rms": _means([each.rms for each in records]),
+        "clean_rms": _means([each.rms for each in clean]),
+        "event_rms": _means([each.event_rms for each in records]),
+        "attention": _means([each.attention for each in records]),
+        "clean_attention": _means([each.clean_attention for each in records]),
+        "uniform_attention": _mean([each.uniform_attention for each in records]),
+        "num_events": len(recoveries),
+        "recovered": sum(value is not None for value in recoveries) / len(recoveries) if recoveries else None,
+        "recovery_s": _median(recoveries),
+    }
+
+
+def _one_by_one(records: Sequence[Record], clean: Sequence[Record]) -> dict[str, Any]:
+    """Changes of single recordings, where they are few."""
+    if len(records) > FEW or len(clean) != len(records):
+        return {"recordings": (), "changes": ()}
+    pairs = [(ours.errors.der, theirs.errors.der) for ours, theirs in zip(records, clean, strict=True)]
+    changes = tuple(None if a is None or b is None else 100 * (a - b) for a, b in pairs)
+    return {"recordings": tuple(each.recording for each in records), "changes": changes}
+
+
+def _spread(study: Study, records: Sequence[Record], clean: Sequence[Record]) -> Spread:
+    how = _resampling(study.config)
+    pairs = list(zip(records, clean, strict=True)) if len(clean) == len(records) else []
+    over = [tuple(a / b if b > 0 else 1.0 for a, b in zip(ours.rms, theirs.rms, strict=True)) for ours, theirs in pairs]
+    return Spread(
+        mean_of([each.drift for each in records], *how),
+        median_of([each.recovery_s for each in records], *how),
+        total_of([ours.merged.false_alarm_s - theirs.merged.false_alarm_s for ours, theirs in pairs], *how),
+        tuple(mean_of(block, *how) for block in zip(*over, strict=True)),
+    )
+
+
+def _resampling(config: RobustnessConfig) -> tuple[int, int]:
+    return config.num_resamples, config.seed
+
+
+def _labels_verdict(kept: Figure, least: float) -> str | None:
+    """Whether labels stay; None where nobody speaks after a change."""
+    if kept.value is None:
+        return None
+    if kept.low is None or kept.high is None:
+        return UNDECIDED
+    return HOLDS if kept.low >= least else FAILS if kept.high < least else UNDECIDED
 
 
 def _quiet_verdict(looked_at_s: float, speech_s: float) -> str:
@@ -195,8 +149,8 @@ def _quiet_verdict(looked_at_s: float, speech_s: float) -> str:
 
 def change_of(study: Study, changed: Sequence[Sequence[Components]], clean: Sequence[Sequence[Components]]) -> Change:
     """Change from models' scores of the same recordings: those of several models on a recording are added up."""
-    ours, theirs = ([_pooled(scores) for scores in zip(*each, strict=True)] for each in (changed, clean))
-    after, before = _pooled(ours).der, _pooled(theirs).der
+    ours, theirs = ([pooled(scores) for scores in zip(*each, strict=True)] for each in (changed, clean))
+    after, before = pooled(ours).der, pooled(theirs).der
     if after is None or before is None:
         return Change(None, None, None)
     config = study.config
@@ -205,54 +159,30 @@ def change_of(study: Study, changed: Sequence[Sequence[Components]], clean: Sequ
     return Change(100 * (after - before), low, high)
 
 
-def cells_of(study: Study) -> list[Cell]:
-    """Front ends times norms under every condition but the clean one, where the models have more than one of either."""
-    kinds = {name: (facts["frontend"], facts["norm"]) for name, facts in study.models.items()}
-    if len(set(kinds.values())) < 2:
-        return []
-    cells: list[Cell] = []
-    for set_name in study.recordings:
-        for condition in study.conditions:
-            for frontend, norm in dict.fromkeys(kinds.values()):
-                models = [name for name, kind in kinds.items() if kind == (frontend, norm)]
-                groups = [_records(study, model, set_name, condition) for model in models]
-                if condition.is_clean or not groups[0]:
-                    continue
-                clean = [[study.records[(each.model, set_name, each.recording, CLEAN)] for each in g] for g in groups]
-                change = change_of(study, [_errors(each) for each in groups], [_errors(each) for each in clean])
-                der = _pooled(record.errors for group in clean for record in group).der
-                verdict = change.verdict(condition.margin)
-                cells.append(Cell(set_name, condition.name, frontend, norm, len(models), der, change, verdict))
-    return cells
-
-
 def pooled_ders(study: Study) -> dict[str, float]:
     """DER of every model on every clean set, where there is speech, by set and model."""
-    rows = [row for row in rows_of(study) if row.condition == CLEAN]
-    return {f"{row.set_name}.{row.model}": row.errors.der for row in rows if row.errors.der is not None}
+    (clean,) = [each for each in study.conditions if each.is_clean]
+    ders = {
+        f"{name}.{model}": pooled(errors_of(records_of(study, model, name, clean))).der
+        for name in study.recordings
+        for model in study.columns
+    }
+    return {place: der for place, der in ders.items() if der is not None}
 
 
-def worst_verdict(verdicts: Iterable[str | None]) -> str | None:
-    """The worst of several; None where there is none.
-
-    >>> worst_verdict(["holds", None, "undecided"])
-    'undecided'
-    """
-    found = set(verdicts)
-    return next((word for word in WORST if word in found), None)
-
-
-def _errors(records: Iterable[Record]) -> list[Components]:
+def errors_of(records: Iterable[Record]) -> list[Components]:
+    """Parts of the DER of each record."""
     return [each.errors for each in records]
 
 
-def _pooled(scores: Iterable[Components]) -> Components:
+def pooled(scores: Iterable[Components]) -> Components:
+    """Their sum."""
     return sum(scores, Components())
 
 
 def _halves(records: Sequence[Record]) -> tuple[float | None, ...]:
     """Pooled DER of the first halves, and of the second."""
-    return tuple(_pooled(halves).der for halves in zip(*(each.halves for each in records), strict=True))
+    return tuple(pooled(halves).der for halves in zip(*(each.halves for each in records), strict=True))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

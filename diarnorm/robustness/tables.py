@@ -1,7 +1,7 @@
 """A robustness study as text: a report in Markdown, and everything as JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,104 +10,25 @@ from diarnorm.evaluation.scores import markdown_table
 from diarnorm.evaluation.tables import NO_VALUE, percent
 from diarnorm.files import replacing
 from diarnorm.modelfile import as_json
+from diarnorm.robustness.columns import ALONE, LEGEND, WHO, Column, details_of, interval, points, signs
 from diarnorm.robustness.conditions import CLEAN
+from diarnorm.robustness.conventions import conventions, made_by
 from diarnorm.robustness.factors import Factor, factors_of
+from diarnorm.robustness.grid import Cell, Contrast
+from diarnorm.robustness.rows import FAILS, Row
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import FAILS, HOLDS, UNDECIDED, Cell, Change, Row
-
-Column = tuple[str, Callable[[Row], str]]
-SIGNS = {HOLDS: "✓", FAILS: "✗", UNDECIDED: "?", None: ""}
-"""What stands behind a figure in tables and pictures."""
-LEGEND = "✓ within its margin, ✗ beyond it or speech heard in silence, ? the recordings do not tell, no sign: no margin"
-
 
 VERDICTS = "Verdicts: the worst over severities with a margin, and the largest change that has it"
+CONTRASTS = "Norms against one another: difference of the changes, in points"
 
 
-def points(change: Change) -> str:
-    """A change of the DER in points.
-
-    >>> points(Change(1.26, -0.5, 3.0)), points(Change(None, None, None))
-    ('+1.3', 'n/a')
-    """
-    return NO_VALUE if change.points is None else f"{change.points:+.1f}"
-
-
-def interval(change: Change) -> str:
-    """Its 95 % interval."""
-    return NO_VALUE if change.low is None or change.high is None else f"{change.low:+.1f} to {change.high:+.1f}"
-
-
-def number(value: float | None, decimals: int = 2) -> str:
-    """A figure, or that there is none."""
-    return NO_VALUE if value is None else f"{value:.{decimals}f}"
-
-
-def listed(values: Sequence[float | None] | None, decimals: int = 2, scale: float = 1.0) -> str:
-    """Figures of the blocks, or of the halves."""
-    return ", ".join(number(None if each is None else scale * each, decimals) for each in values or ()) or NO_VALUE
-
-
-def _recovery(row: Row) -> str:
-    if row.recovered is None:
-        return NO_VALUE
-    median = "not" if row.recovery_s is None else f"{row.recovery_s:.1f}"
-    return f"{median} ({100 * row.recovered:.0f} % of {row.num_events})"
-
-
-WHO: list[Column] = [("condition", lambda row: row.condition), ("model", lambda row: row.model)]
-RATES: list[Column] = [
-    ("recordings", lambda row: str(row.num_recordings)),
-    ("DER", lambda row: percent(row.errors.der)),
-    ("clean", lambda row: percent(row.clean.der)),
-    ("change", lambda row: points(row.change)),
-    ("95 % interval", lambda row: interval(row.change)),
-    ("margin", lambda row: NO_VALUE if row.margin is None else f"{row.margin:g}"),
-    ("verdict", lambda row: row.verdict or NO_VALUE),
-    ("miss", lambda row: percent(row.errors.rate(row.errors.miss_s))),
-    ("false alarm", lambda row: percent(row.errors.rate(row.errors.false_alarm_s))),
-    ("confusion", lambda row: percent(row.errors.rate(row.errors.confusion_s))),
-    ("merged DER", lambda row: percent(row.merged.der)),
-]
-SPEECH: list[Column] = [
-    ("false speech seconds", lambda row: number(row.false_speech_s)),
-    ("clean", lambda row: number(row.clean_false_speech_s)),
-    ("labels added", lambda row: f"{row.labels_added:+.2f}"),
-    ("most", lambda row: f"{row.most_labels_added:+d}"),
-    ("drift", lambda row: number(row.drift, 3)),
-    ("recovery s", _recovery),
-    ("DC % FS", lambda row: number(row.dc_percent, 3)),
-    ("level dBFS", lambda row: number(row.level_dbfs, 1)),
-]
-QUIET: list[Column] = [
-    ("put in s", lambda row: number(row.inserted_s)),
-    ("speech in it s", lambda row: number(row.inserted_speech_s)),
-    ("verdict", lambda row: row.quiet_verdict or NO_VALUE),
-]
-HALVES: list[Column] = [
-    ("first half, second half", lambda row: listed(row.halves, 1, 100)),
-    ("clean", lambda row: listed(row.clean_halves, 1, 100)),
-]
-INSIDE: list[Column] = [
-    ("residual RMS per block", lambda row: listed(row.rms)),
-    ("clean", lambda row: listed(row.clean_rms)),
-    ("in the changed pieces", lambda row: listed(row.event_rms)),
-]
-ATTENTION: list[Column] = [
-    ("attention on changed frames %", lambda row: listed(row.attention, 1, 100)),
-    ("clean run", lambda row: listed(row.clean_attention, 1, 100)),
-    ("if uniform", lambda row: percent(row.uniform_attention)),
-]
-ALONE: list[Column] = [
-    ("verdict", lambda row: row.verdict or NO_VALUE),
-    ("turns", lambda row: str(row.num_turns)),
-    ("false speech seconds", lambda row: number(row.false_speech_s)),
-    ("DC % FS", lambda row: number(row.dc_percent, 3)),
-    ("level dBFS", lambda row: number(row.level_dbfs, 1)),
-]
-
-
-def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell], pictures: Mapping[str, Path] | None = None) -> str:
+def report(
+    study: Study,
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    contrasts: Sequence[Contrast] = (),
+    pictures: Mapping[str, Path] | None = None,
+) -> str:
     """The whole report; `pictures` by `SET: CAPTION`, beside it."""
     parts = ["# Robustness", "\n".join(f"- {line}" for line in conventions(study))]
     for set_name in study.recordings:
@@ -121,6 +42,10 @@ def report(study: Study, rows: Sequence[Row], cells: Sequence[Cell], pictures: M
         mine = [cell for cell in cells if cell.set_name == set_name]
         if mine:
             parts += ["### Front ends and norms: change of the DER in points", grid_table(mine)]
+        apart = [each for each in contrasts if each.set_name == set_name]
+        if apart:
+            head, lines = contrast_lines(apart)
+            parts += [f"### {CONTRASTS}", word_on_contrasts(apart), "\n".join(markdown_table(head, lines))]
     alone = [row for row in rows if row.set_name not in study.recordings]
     if alone:
         title = f"## Nobody speaks: {study.config.alone_s:g} s of digital silence with this done to it"
@@ -133,25 +58,12 @@ def _of_set(set_name: str, pictures: Mapping[str, Path]) -> list[tuple[str, Path
     return [(caption.removeprefix(start), path) for caption, path in pictures.items() if caption.startswith(start)]
 
 
-def details_of(rows: Sequence[Row]) -> list[tuple[str, list[Column], list[Row]]]:
-    """The tables of a set beside those that compare models: titles, columns and rows, where there are any."""
-    changed = [row for row in rows if row.condition != CLEAN]
-    tables = [
-        ("Diarization error rate, % of the reference's speech; change and margin in points", RATES, list(rows)),
-        ("Speech, labels, embeddings, level", SPEECH, list(rows)),
-        ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
-        ("Halves, each scored by itself: DER, %", HALVES, [row for row in rows if row.halves]),
-        ("Residual stream", INSIDE, [row for row in rows if row.rms]),
-        ("Attention, per block", ATTENTION, [row for row in changed if row.attention]),
-    ]
-    return [table for table in tables if table[2]]
-
-
 def finding(factor: Factor) -> str:
     """The change behind a verdict, at which severity, and whether the DER is not what decided."""
     row = factor.worst
     heard = ", speech in silence" if row.quiet_verdict == FAILS else ""
-    return f"{points(row.change)} at {factor.at}{heard}"
+    other = ", other labels after it" if row.labels_verdict == FAILS else ""
+    return f"{points(row.change)} at {factor.at}{heard}{other}"
 
 
 def factor_table(study: Study, rows: Sequence[Row]) -> str:
@@ -188,7 +100,7 @@ def _cell(row: Row | None) -> str:
         return NO_VALUE
     if row.condition == CLEAN:
         return percent(row.errors.der)
-    return f"{points(row.change)} {SIGNS[row.outcome]}".strip()
+    return f"{points(row.change)} {signs(row.change, row.outcome)}".strip()
 
 
 def grid_table(cells: Sequence[Cell]) -> str:
@@ -203,7 +115,37 @@ def grid_table(cells: Sequence[Cell]) -> str:
 
 
 def _grid_cell(cell: Cell | None) -> str:
-    return NO_VALUE if cell is None else f"{points(cell.change)} {SIGNS[cell.verdict]}".strip()
+    return NO_VALUE if cell is None else f"{points(cell.change)} {signs(cell.change, cell.outcome)}".strip()
+
+
+def contrast_lines(contrasts: Sequence[Contrast]) -> tuple[list[str], list[list[str]]]:
+    """A head, and lines: conditions down, pairs of norms behind each front end across."""
+    pairs = list(dict.fromkeys((each.frontend, each.norm, each.other) for each in contrasts))
+    by_place = {(each.condition, each.frontend, each.norm, each.other): each for each in contrasts}
+    lines = [
+        [name, *(_contrast(by_place.get((name, *pair))) for pair in pairs)]
+        for name in dict.fromkeys(each.condition for each in contrasts)
+    ]
+    return ["condition", *(f"{front}: {norm} less {other}" for front, norm, other in pairs)], lines
+
+
+def _contrast(each: Contrast | None) -> str:
+    if each is None or each.difference.points is None:
+        return NO_VALUE
+    ends = "" if each.difference.low is None else f" ({interval(each.difference)})"
+    return f"{points(each.difference)}{ends}{' **' if each.stands else ' *' if each.is_apart else ''}"
+
+
+def word_on_contrasts(contrasts: Sequence[Contrast]) -> str:
+    """How many differences there are, and how many chance alone would make."""
+    tested = [each for each in contrasts if each.p is not None]
+    apart, stand = (sum(each.is_apart for each in tested), sum(each.stands for each in tested))
+    return (
+        "How much more a condition costs the first norm than the second, behind one front end, with 95 % intervals by "
+        f"paired bootstrap over recordings. Of {len(tested)} differences {apart} have an interval without 0 (*), where "
+        f"chance alone makes about {0.05 * len(tested):.0f}, more of few recordings; {stand} are there when all are "
+        "looked at together (**, false discovery rate of 5 % after Benjamini and Hochberg)."
+    )
 
 
 def _table(columns: Sequence[Column], rows: Iterable[Row]) -> str:
@@ -212,39 +154,14 @@ def _table(columns: Sequence[Column], rows: Iterable[Row]) -> str:
     )
 
 
-def conventions(study: Study) -> list[str]:
-    """What was done and how it is scored, in lines."""
-    config = study.config
-    sets = ", ".join(f"{name} ({len(names)} recordings)" for name, names in study.recordings.items())
-    return [
-        f"sets: {sets or 'none'}; collar {config.collar_s:g} s on each side, overlap "
-        f"{'left out' if config.skip_overlap else 'scored'}; seed {config.seed}",
-        "change: pooled DER of the changed recordings less that of the clean ones, in points; 95 % interval by paired "
-        f"bootstrap over recordings ({config.num_resamples} resamples)",
-        "holds: the whole interval is within the margin; fails: all of it is beyond; undecided: the recordings do not "
-        "tell",
-        "false speech: speech of the model where nobody speaks; labels added: against the clean run, mean and most",
-        "drift: mean of 1 - cosine between the speaker embeddings of the same frames, where somebody speaks",
-        "recovery: median time from the end of a change until the activity of every slot stays within "
-        f"{config.recovery_distance:g} of the clean run's for {config.recovery_hold_s:g} s",
-        f"speech in silence that was put in is counted from {config.edge_s:g} s after its start to {config.edge_s:g} s "
-        "before its end",
-        *(
-            f"model {name}: norm {facts['norm']}, front end {facts['frontend']}, sha256 {facts['sha256'][:12]}"
-            for name, facts in study.models.items()
-        ),
-        *(
-            f"peer {name}: another program, which got the same damaged samples as files; {facts['command']}"
-            for name, facts in study.peers.items()
-        ),
-    ]
-
-
-def everything(study: Study, rows: Iterable[Row], cells: Iterable[Cell]) -> dict[str, Any]:
+def everything(
+    study: Study, rows: Iterable[Row], cells: Iterable[Cell], contrasts: Iterable[Contrast] = ()
+) -> dict[str, Any]:
     """All figures and settings as plain JSON values."""
     return as_json(
         {
             "settings": asdict(study.config),
+            "made_by": made_by(),
             "models": study.models,
             "peers": study.peers,
             "recordings": study.recordings,
@@ -255,7 +172,8 @@ def everything(study: Study, rows: Iterable[Row], cells: Iterable[Cell]) -> dict
             ],
             "rows": [{**asdict(row), "der": row.errors.der, "clean_der": row.clean.der} for row in rows],
             "grid": [asdict(cell) for cell in cells],
-            "records": [asdict(record) for record in study.records.values()],
+            "contrasts": [asdict(each) for each in contrasts],
+            "records": [{**asdict(record), "turns": None} for record in study.records.values()],
             "notes": study.notes,
         }
     )
@@ -265,13 +183,14 @@ def write_tables(
     study: Study,
     rows: Sequence[Row],
     cells: Sequence[Cell],
+    contrasts: Sequence[Contrast],
     folder: Path,
     pictures: Mapping[str, Path] | None = None,
 ) -> list[Path]:
     """Write `report.md` and `report.json`; their paths."""
-    text = json.dumps(everything(study, rows, cells), ensure_ascii=False, indent=1, allow_nan=False)
+    text = json.dumps(everything(study, rows, cells, contrasts), ensure_ascii=False, indent=1, allow_nan=False)
     paths = []
-    for name, content in (("report.md", report(study, rows, cells, pictures)), ("report.json", f"{text}\n")):
+    for name, content in (("report.md", report(study, rows, cells, contrasts, pictures)), ("report.json", f"{text}\n")):
         with replacing(folder / name) as partial:
             partial.write_text(content, "utf-8")
         paths.append(folder / name)

@@ -55,6 +55,8 @@ def config(**changes: Any) -> RobustnessConfig:
         alone=("nothing", "silence.hum_50=20"),
         margins=(Margin("dc", 0.3),),
         quiet=("silence",),
+        same_labels=("silence",),
+        players=(),
         num_resamples=200,
     )
     return replace(asked, **changes)

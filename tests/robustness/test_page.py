@@ -16,14 +16,16 @@ import soundfile
 
 from diarnorm.evaluation.recordings import parse_source, read_set
 from diarnorm.evaluation.scores import Components
+from diarnorm.resources import commit
 from diarnorm.robustness import publish as publishing
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import parse
 from diarnorm.robustness.figures import colour_of, draw_all, draw_changes, draw_factors, draw_for_page
+from diarnorm.robustness.grid import cells_of, contrasts_of
 from diarnorm.robustness.page import page
 from diarnorm.robustness.players import Player, mp3_uri, players_of
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.summary import cells_of, rows_of
+from diarnorm.robustness.summary import rows_of
 from diarnorm.robustness.tables import report, write_tables
 from tests.evalset import save_set
 from tests.robustness.madeup import CORRUPTIONS, KINDS, made_up, with_peer
@@ -45,6 +47,7 @@ def example() -> Study:
             ("b", "loudness.swing=20"): {"errors": Components(0.1, 0.3, 0.2, 10.0)},
             ("a", "burst.slam=15"): {**blocks, "recovery_s": (0.4, None)},
             ("c", "dc.offset=0.1"): {"dc": 0.1},
+            ("a", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": 15.0},
             ("a", "silence.hum_50=20"): {"num_turns": 2},
         }
     )
@@ -96,9 +99,10 @@ def outline_of(text: str) -> Outline:
 
 def test_the_page_fetches_nothing_and_is_whole(tmp_path: Path) -> None:
     study = example()
-    rows, cells = rows_of(study), cells_of(study)
+    rows = rows_of(study)
+    cells, contrasts = cells_of(study, rows), contrasts_of(study)
     pictures = {"x": draw_for_page(study, rows, "x")}
-    text = page(study, rows, cells, pictures, [Player("a < b", mp3_uri(np.zeros(16_000, np.float32)))])
+    text = page(study, rows, cells, contrasts, pictures, [Player("a < b", mp3_uri(np.zeros(16_000, np.float32)))])
     outline = outline_of(text)
     assert outline.tables_outside == 0
     assert outline.sources
@@ -137,7 +141,7 @@ def test_what_a_model_fails_stands_on_top_by_name() -> None:
             ("b", "silence.hum_50=20"): {"num_turns": 2},
         }
     )
-    text = outline_of(page(study, rows_of(study), [], {}, [])).text
+    text = outline_of(page(study, rows_of(study), [], [], {}, [])).text
     top = text[text.index("Robustness", text.index("@media")) : text.index("Verdicts")]
     assert "a (norm rms, front end none): 2 holds ✓, 2 fails ✗, 0 undecided ?" in top
     assert "fails loudness.swing +25.0 at 20; burst.slam +15.0 at 15makes no turns when nobody speaks" in top
@@ -153,7 +157,7 @@ def test_long_names_break_or_are_cut() -> None:
     }
     models = {long if name == "a" else name: facts for name, facts in study.models.items()}
     study = replace(study, records=records, models=models)
-    assert f"checkpoints_<wbr>{'y' * 16}<wbr>{'y' * 16}<wbr>{'y' * 8}" in page(study, rows_of(study), [], {}, [])
+    assert f"checkpoints_<wbr>{'y' * 16}<wbr>{'y' * 16}<wbr>{'y' * 8}" in page(study, rows_of(study), [], [], {}, [])
     factors = draw_factors(study, rows_of(study))
     changes = draw_changes(study, rows_of(study))
     assert factors is not None
@@ -177,11 +181,11 @@ def map_of(text: str) -> dict[str, list[str]]:
 
 def test_the_map_has_colour_and_figure_and_the_clean_line(tmp_path: Path) -> None:
     study = example()
-    text = page(study, rows_of(study), cells_of(study), {}, [])
+    text = page(study, rows_of(study), cells_of(study, rows_of(study)), [], {}, [])
     rows = map_of(text)
     assert rows["condition"] == list(KINDS)
     assert rows["clean, DER %"] == ["10.0"] * 4
-    assert rows["loudness.swing=20"] == ["+25.0 ✗", "-4.0 ✓", "+0.0 ✓", "+0.0 ✓"]
+    assert rows["loudness.swing=20"] == ["+25.0 ✗", "-4.0 ✓↓", "+0.0 ✓", "+0.0 ✓"]
     assert f'style="background:{colour_of(25.0)}"' in text
     assert text.count("class=heat") == 5 * 4 + 5 * 3  # the map, and the grid of three kinds
 
@@ -202,14 +206,14 @@ def test_colours_grow_with_the_change_and_stay_light_enough_for_dark_text() -> N
 
 def test_pictures_are_there_and_not_empty(tmp_path: Path) -> None:
     study = example()
-    found = draw_all(study, rows_of(study), cells_of(study), tmp_path)
+    found = draw_all(study, rows_of(study), cells_of(study, rows_of(study)), tmp_path)
     names = {path.name for path in found.values()}
     assert names == {f"x_{name}.png" for name in ("factors", "changes", "residual", "attention", "grid")}
     for path in found.values():
         pixels = matplotlib.image.imread(path)
         assert min(pixels.shape[:2]) > 200
         assert pixels.std() > 0.05
-    text = report(study, rows_of(study), [], found)
+    text = report(study, rows_of(study), [], [], found)
     assert set(re.findall(r"!\[.+\]\(<(.*)>\)", text)) == {path.name for path in found.values()}
     plain = made_up()
     names = {path.name for path in draw_all(plain, rows_of(plain), [], tmp_path).values()}
@@ -218,24 +222,33 @@ def test_pictures_are_there_and_not_empty(tmp_path: Path) -> None:
 
 def test_the_tables_say_what_was_found(tmp_path: Path) -> None:
     study = example()
-    rows, cells = rows_of(study), cells_of(study)
-    text = report(study, rows, cells)
+    rows = rows_of(study)
+    cells, contrasts = cells_of(study, rows), contrasts_of(study)
+    text = report(study, rows, cells, contrasts)
     for line in (
-        r"\| loudness.swing=20 +\| +\+25.0 ✗ \| +-4.0 ✓ \|",
-        r"\| loudness.swing +\| fails \(\+25.0 at 20\) \|",
+        r"\| loudness.swing=20 +\| +\+25.0 ✗ \| +-4.0 ✓↓ \|",
+        r"\| loudness.swing +\| +fails \(\+25.0 at 20\) \|",
         r"\| dc.offset=0.1 +\| c +\|.* 10.000 \|",
         r"\| burst.slam=15 +\| a +\| +30.0, 40.0 \| 10.0, 10.0 \| +12.0 \|",
         r"\| silence.hum_50=20 \| a +\| +fails \| +2 \|",
-        r"\| burst.slam=15 +\| a .*\| not \(50 % of 16\) \|",
+        r"\| burst.slam=15 +\| a .*\| not \(50 % of 16\) \| +n/a \|",
+        r"\| silence.middle=10 +\| a +\| +160.00 \| +75.0 \| 75.0 to 75.0 \| +fails \|",
+        r"\| silence.middle +\| +fails \(\+0.0 at 10, other labels after it\) \|",
+        r"\| loudness.swing=20 +\| a +(\| +\+25.0 ){8}\|",
+        r"\| loudness.swing=20 +\| \+12.5 \(\+12.5 to \+12.5\) \*\* \|",
+        r"- made by diarnorm .*, commit .*, on .* cores, device cpu; code that measures [0-9a-f]{12}",
     ):
         assert re.search(line, text), line
     for words in ("false speech seconds", "labels added", "DC % FS", "- x: a note", "front end / norm"):
         assert words in text
-    paths = write_tables(study, rows, cells, tmp_path)
+    paths = write_tables(study, rows, cells, contrasts, tmp_path)
     assert [path.name for path in paths] == ["report.md", "report.json"]
     values = json.loads(paths[1].read_text("utf-8"), parse_constant=pytest.fail)
     assert len(values["rows"]) == len(rows) == 4 * (6 + 2)
     assert len(values["records"]) == len(study.records)
+    assert {record["turns"] for record in values["records"]} == {None}  # these stay with the records
+    assert values["made_by"]["commit"] == commit()
+    assert len(values["contrasts"]) == len(contrasts)
     (worst,) = [each for each in values["rows"] if (each["model"], each["condition"]) == ("a", "loudness.swing=20")]
     assert worst["change"]["points"] == pytest.approx(25.0)
     assert worst["verdict"] == "fails"
@@ -244,23 +257,25 @@ def test_the_tables_say_what_was_found(tmp_path: Path) -> None:
 def test_a_peer_stands_beside_the_models_in_everything_but_what_is_inside(tmp_path: Path) -> None:
     corruptions = (*CORRUPTIONS, "features.scale=1.25")
     study = with_peer(made_up(corruptions=corruptions), Components(1.0, 0.3, 2.2, 10.0))
-    rows, cells = rows_of(study), cells_of(study)
+    rows = rows_of(study)
+    cells, contrasts = cells_of(study, rows), contrasts_of(study)
     assert {cell.norm for cell in cells} == {"rms", "layer <ln>"}
-    text = report(study, rows, cells)
+    text = report(study, rows, cells, contrasts)
     for line in (
         r"\| change of the DER, points +\| +a \| +b \| +c \| +d \| +<peer> \|",
         r"\| clean \(DER\) +(\| +10.0 ){5}\|",
         r"\| burst.slam=15 +(\| \+0.0 ✓ ){4}\| \+25.0 ✗ \|",
         r"\| features.scale=1.25 +(\| \+0.0 ✓ ){4}\| +n/a \|",
         r"\| burst.slam +(\| +holds \(\+0.0 at 15\) ){4}\| +fails \(\+25.0 at 15\) \|",
-        r"\| burst.slam=15 +\| <peer> +\| +2.00 \| +2.00 \| +\+0.00 \| +\+0 \| +n/a \| +n/a \|",
+        r"\| burst.slam=15 +\| <peer> +\| +2.00 \| +2.00 \| +0.00 to 0.00 \| +\+0.00 \| +\+0 \|( +n/a \|){4}",
         r"\| nothing +\| <peer> +\| +holds \| +0 \|",
         r"- peer <peer>: another program, .* p.py {wavs}",
     ):
         assert re.search(line, text), line
     inside = text[text.index("### Residual stream") :]
     assert "<peer>" not in inside[: inside.index("##", 5)]
-    values = json.loads(write_tables(study, rows, cells, tmp_path)[1].read_text("utf-8"), parse_constant=pytest.fail)
+    path = write_tables(study, rows, cells, contrasts, tmp_path)[1]
+    values = json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
     assert values["peers"] == {"<peer>": {"command": "p.py {wavs}", "files": {}}}
     assert set(values["models"]) == set(KINDS)
     (row,) = [row for row in values["rows"] if (row["model"], row["condition"]) == ("<peer>", "burst.slam=15")]
@@ -269,7 +284,7 @@ def test_a_peer_stands_beside_the_models_in_everything_but_what_is_inside(tmp_pa
     assert {path.name for path in pictures.values()} == {
         f"x_{name}.png" for name in ("factors", "changes", "residual", "grid")
     }
-    html = page(study, rows, cells, {"x": draw_for_page(study, rows, "x")}, [])
+    html = page(study, rows, cells, contrasts, {"x": draw_for_page(study, rows, "x")}, [])
     fields = map_of(html)
     assert fields["condition"] == [*KINDS, "<peer>"]
     assert fields["features.scale=1.25"] == [*["+0.0 ✓"] * 4, "n/a"]
@@ -309,9 +324,9 @@ def test_players_give_back_the_changed_sound(tmp_path: Path) -> None:
 def test_page_and_report_have_the_same_tables() -> None:
     study = made_up({("a", "burst.slam=15"): {"attention": (0.3, 0.4)}})
     rows = rows_of(study)
-    titles = re.findall(r"<summary>(.*?)</summary>", page(study, rows, [], {}, []))
+    titles = re.findall(r"<summary>(.*?)</summary>", page(study, rows, [], [], {}, []))
     assert titles == re.findall(r"^### (.*)$", report(study, rows, []), re.MULTILINE)[1:]  # the first is of verdicts
-    assert len(titles) == 5  # all but the halves
+    assert len(titles) == 6  # all but labels and halves
 
 
 def test_pictures_of_a_set_of_any_name(tmp_path: Path) -> None:

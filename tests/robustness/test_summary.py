@@ -5,7 +5,8 @@ import pytest
 
 from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.robustness.factors import factors_of
-from diarnorm.robustness.summary import Change, Row, cells_of, pooled_ders, rows_of, worst_verdict
+from diarnorm.robustness.rows import Change, Row, worst_verdict
+from diarnorm.robustness.summary import pooled_ders, rows_of
 from diarnorm.robustness.tables import finding
 from tests.robustness.madeup import NAMES, made_up
 
@@ -106,23 +107,63 @@ def test_blocks_recovery_and_silence() -> None:
     assert row(rows, "b", "burst.slam=15").quiet_verdict is None
 
 
+def test_labels_must_stay_after_silence_and_their_share_is_pooled() -> None:
+    changes = {
+        ("a", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": lambda number: 19.0 - number},
+        ("b", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": 19.0},
+        ("c", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": lambda number: 20.0 * (number > 0)},
+        ("a", "burst.slam=15"): {"after_s": 20.0, "same_labels_s": 1.0},
+    }
+    rows = rows_of(made_up(changes))
+    found = row(rows, "a", "silence.middle=10")
+    assert found.labels_kept.value == pytest.approx((19.0 - 3.5) / 20.0)
+    assert found.labels_after_s == 160.0
+    verdicts = [row(rows, model, "silence.middle=10").labels_verdict for model in "abcd"]
+    assert verdicts == ["fails", "holds", "undecided", None]  # nobody speaks after the last one's
+    assert row(rows, "a", "burst.slam=15").labels_verdict is None  # not asked for
+    assert found.outcome == "fails"
+    assert found.verdict == "holds"
+
+
+def test_figures_have_intervals_over_recordings() -> None:
+    changes = {
+        ("a", "burst.slam=15"): {
+            "rms": lambda number: (1.0 + 0.1 * number, 2.0),
+            "drift": lambda number: 0.1 * number,
+            "merged": lambda number: Components(0.5, 0.25 + number, 3.0, 10.0),
+            "recovery_s": lambda number: (0.1 * number, 0.1 * number + 0.5),
+        }
+    }
+    spread = row(rows_of(made_up(changes)), "a", "burst.slam=15").spread
+    assert spread.drift.value == pytest.approx(0.35)
+    assert spread.false_speech_s.value == pytest.approx(28.0)
+    assert [each.value for each in spread.rms] == pytest.approx([1.35, 1.0])
+    assert (spread.rms[1].low, spread.rms[1].high) == (1.0, 1.0)
+    for each in (spread.drift, spread.false_speech_s, spread.rms[0], spread.recovery_s):
+        assert each.value is not None
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low < each.value < each.high
+
+
+def test_an_improvement_is_marked_and_breaks_no_margin() -> None:
+    assert Change(-5.0, -6.0, -4.0).improves
+    assert not Change(-5.0, -6.0, 0.5).improves
+    assert Change(-5.0, -6.0, -4.0).verdict(1.0) == "holds"
+
+
+def test_few_recordings_are_told_one_by_one() -> None:
+    found = row(rows_of(made_up({("a", "loudness.swing=20"): {"errors": worse}})), "a", "loudness.swing=20")
+    assert found.recordings == NAMES
+    assert found.changes == pytest.approx([20.0 + number for number in range(8)])
+
+
 def test_in_silence_alone_there_must_be_no_turns() -> None:
     rows = rows_of(made_up({("a", "silence.hum_50=20"): {"num_turns": 1, "merged": Components(0.0, 1.5, 0.0, 0.0)}}))
     found = row(rows, "a", "silence.hum_50=20")
     assert (found.set_name, found.verdict, found.false_speech_s) == ("silence", "fails", 1.5)
     assert row(rows, "b", "silence.hum_50=20").verdict == "holds"
     assert row(rows, "a", "nothing").verdict == "holds"
-
-
-def test_cells_add_up_the_models_of_a_kind() -> None:
-    study = made_up({("a", "loudness.swing=6"): {"errors": worse}})
-    cells = {(cell.frontend, cell.norm): cell for cell in cells_of(study) if cell.condition == "loudness.swing=6"}
-    assert set(cells) == {("none", "rms"), ("frame", "rms"), ("none", "layer <ln>")}
-    both = cells["none", "rms"]
-    assert both.num_models == 2
-    assert both.change.points == pytest.approx(100 * (8 * 2.0 + 0.1 * 28) / 160)  # `d` did not change
-    assert cells["frame", "rms"].change.points == 0.0
-    assert both.verdict == "fails"
 
 
 def test_factors_take_the_worst_over_severities() -> None:

@@ -1,0 +1,97 @@
+"""Intervals over recordings: they are drawn anew with replacement, the same ones for every figure of a study.
+
+Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993 (percentile intervals).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+Draws = Int[np.ndarray, "resamples recordings"]
+Resampled = Float[np.ndarray, " resamples"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure over recordings with its 95 % interval; None where it is not defined, ends for fewer than two."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@lru_cache(maxsize=64)
+def draws(num_recordings: int, num_resamples: int, seed: int) -> Draws:
+    """Numbers of the recordings of each resample."""
+    drawn = np.random.default_rng(seed).integers(num_recordings, size=(num_resamples, num_recordings))
+    drawn.setflags(write=False)
+    return drawn
+
+
+def ratios(parts: ArrayLike, wholes: ArrayLike, drawn: Draws) -> Resampled:
+    """Sum of the parts over that of the wholes, per resample; NaN where there is nothing."""
+    part, whole = (np.asarray(each, float)[drawn].sum(axis=1) for each in (parts, wholes))
+    return np.divide(part, whole, out=np.full(len(drawn), np.nan), where=whole > 0)
+
+
+def ratio_of(parts: Sequence[float], wholes: Sequence[float], num_resamples: int, seed: int) -> Figure:
+    """Sum of the parts over that of the wholes; one of each for a recording."""
+    if sum(wholes) <= 0:
+        return Figure()
+    return figure(sum(parts) / sum(wholes), ratios(parts, wholes, draws(len(parts), num_resamples, seed)), len(parts))
+
+
+def mean_of(values: Sequence[float | None], num_resamples: int, seed: int) -> Figure:
+    """Mean over the recordings that have a value."""
+    known = [value for value in values if value is not None]
+    return ratio_of(known, [1.0] * len(known), num_resamples, seed)
+
+
+def total_of(values: Sequence[float], num_resamples: int, seed: int) -> Figure:
+    """Sum over all recordings."""
+    if not values:
+        return Figure()
+    totals = np.asarray(values, float)[draws(len(values), num_resamples, seed)].sum(axis=1)
+    return figure(float(sum(values)), totals, len(values))
+
+
+def median_of(groups: Sequence[Sequence[float | None]], num_resamples: int, seed: int) -> Figure:
+    """Median of the values of all recordings, of which each may have several; those that are None are longer than any.
+    None where half of them or more are."""
+    most = max(map(len, groups), default=0)
+    if most == 0:
+        return Figure()
+    table = np.full((len(groups), most), np.nan)
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = [np.inf if value is None else value for value in group]
+    drawn = table[draws(len(groups), num_resamples, seed)].reshape(num_resamples, -1)
+    some = drawn[~np.isnan(drawn).all(axis=1)]
+    return figure(float(_medians(table.reshape(1, -1))[0]), _medians(some), len(groups), method="nearest")
+
+
+def _medians(rows: Float[np.ndarray, "rows values"]) -> Float[np.ndarray, " rows"]:
+    """Median of each row's numbers, infinite ones among them."""
+    ordered = np.sort(rows, axis=1)  # NaN comes last
+    number = (~np.isnan(rows)).sum(axis=1)
+    lower, upper = (np.take_along_axis(ordered, at[:, None], axis=1)[:, 0] for at in ((number - 1) // 2, number // 2))
+    return (lower + upper) / 2
+
+
+def figure(
+    value: float, resampled: Resampled, num_recordings: int, method: Literal["linear", "nearest"] = "linear"
+) -> Figure:
+    """A value with the 2.5th and 97.5th percentiles of its resamples; what is infinite is None."""
+    defined = resampled[~np.isnan(resampled)]
+    if num_recordings < 2 or not len(defined):
+        return Figure(_finite(value))
+    low, high = np.percentile(defined, [2.5, 97.5], method=method)
+    return Figure(_finite(value), _finite(low), _finite(high))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
