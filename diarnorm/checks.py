@@ -32,9 +32,40 @@ def check_range(
     bounds = [f"above {above:g}"] if above is not None else []
     bounds += [f"of at least {low:g}{why}"] if low is not None else []
     bounds += [f"of at most {high:g}"] if high is not None else []
+    bounds = bounds or ["that is finite"]
     fits = (above is None or value > above) and (low is None or value >= low) and (high is None or value <= high)
     if not (math.isfinite(value) and fits):
         raise ValueError(f"{key}={value} is out of range: give a number {' and '.join(bounds)}")
+
+
+def check_interval(
+    key: str,
+    given: Sequence[float],
+    *,
+    unit: str = "",
+    above: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> None:
+    """Refuse what is not two numbers in order, or has an end that `check_range` refuses.
+
+    Raises:
+        ValueError: with the key, what was given, and its unit or the bounds.
+    """
+    if len(given) != 2 or given[0] > given[1]:
+        raise ValueError(f"{key}={list(given)} is no range: give [LOW,HIGH]{unit and f' in {unit}'}")
+    for end in given:
+        check_range(key, end, above=above, low=low, high=high)
+
+
+def check_shares(key: str, given: Sequence[float]) -> None:
+    """Refuse what is no list of relative shares: none, one that is negative or not finite, or nothing but zeros.
+
+    Raises:
+        ValueError: with the key and what was given.
+    """
+    if not given or not all(0 <= share < math.inf for share in given) or sum(given) <= 0:
+        raise ValueError(f"{key}={list(given)} are no shares: give one or more numbers from 0 on, not all of them 0")
 
 
 def check_expression(key: str, given: str) -> re.Pattern[str]:

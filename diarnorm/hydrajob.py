@@ -129,17 +129,10 @@ class HydraCommand:
             raise JobFailed(error) from error
 
     def schema(self) -> Any:
-        """The dataclass as OmegaConf's typed configuration, unlocked: frozen dataclasses arrive read-only."""
+        """The dataclass as OmegaConf's typed configuration, in which `free` keys may have any keys of their own."""
         from omegaconf import DictConfig, OmegaConf
 
-        def unlock(node: DictConfig) -> None:
-            OmegaConf.set_readonly(node, None)
-            for key in node:
-                if isinstance(node._get_node(key), DictConfig) and not OmegaConf.is_missing(node, key):
-                    unlock(node[key])
-
-        schema = OmegaConf.structured(self.config_class())
-        unlock(schema)
+        schema = unlocked_schema(self.config_class())
         for key in self.free:
             if isinstance(free := OmegaConf.select(schema, key), DictConfig):
                 OmegaConf.set_struct(free, False)
@@ -191,6 +184,21 @@ class HydraCommand:
         part = re.search(r"Key '(\w+)' not in", text)  # in a list, where the rest of the key is not told
         hint = self.nearest_key(wrong[1]) if wrong else ""
         return hint if hint or not part else self.nearest_key(f".{part[1]}")
+
+
+def unlocked_schema(config_class: type) -> Any:
+    """A dataclass as OmegaConf's typed configuration, unlocked: frozen dataclasses arrive read-only."""
+    from omegaconf import DictConfig, OmegaConf
+
+    def unlock(node: DictConfig) -> None:
+        OmegaConf.set_readonly(node, None)
+        for key in node:
+            if isinstance(node._get_node(key), DictConfig) and not OmegaConf.is_missing(node, key):
+                unlock(node[key])
+
+    schema = OmegaConf.structured(config_class)
+    unlock(schema)
+    return schema
 
 
 @contextmanager

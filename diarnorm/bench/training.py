@@ -6,6 +6,7 @@ ratio is the median over the rounds, with the 95 % interval of that median.
 """
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from diarnorm.commands.arguments import Parser, at_least, checked
+from diarnorm.commands.simulatorfile import CONFIG_HELP, read_simulator
 from diarnorm.modelfile import as_json
 from diarnorm.resources import cache_dir
 from diarnorm.simulation.synthetic import SYNTHETIC, speech_source
@@ -56,16 +58,18 @@ def main(argv: Sequence[str]) -> int:
     """Run `diarnorm bench train` with these arguments; the exit code."""
     parser = make_parser()
     options = parser.parse_args(argv)
-    if options.speech != SYNTHETIC and not Path(options.speech).exists():
-        parser.error(f"--speech {options.speech} does not exist")
+    files = {"--noise": options.noise, "--config": options.config}
+    files["--speech"] = None if options.speech == SYNTHETIC else options.speech
+    for option, path in files.items():
+        if path is not None and not Path(path).exists():
+            parser.error(f"{option} {path} does not exist")
     import torch
 
     from diarnorm.bench.stopwatch import find_device
 
     torch.set_num_threads(options.threads)
     device = find_device(options.device)
-    cache = cache_dir() if options.cache_dir is None else Path(options.cache_dir)
-    batches = _batches(options.speech, options.split, cache, options.batch, options.seconds, device)
+    batches = _batches(options, device)
     rates = measure_simulator(batches, options.batches)
     steps = measure_steps(batches, list(dict.fromkeys(options.norms)), options.steps) if options.steps else []
     if options.json:
@@ -93,6 +97,8 @@ def make_parser() -> Parser:
         "--speech", metavar="PATH", default=SYNTHETIC, help="a manifest, or a folder with one folder for each speaker"
     )
     parser.add_argument("--split", metavar="NAME", help="speakers of this split only")
+    parser.add_argument("--noise", metavar="DIR", help="noise recordings, one folder for each kind")
+    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP)
     parser.add_argument("--cache-dir", metavar="DIR", help="decoded speech (default: ~/.cache/diarnorm)")
     parser.add_argument("--device", metavar="NAME", default="cpu", help="cpu, cuda, cuda:1")
     parser.add_argument("--threads", metavar="N", type=number, default=1, help="CPU threads")
@@ -106,16 +112,23 @@ def _check_length(value: float) -> None:
         raise ValueError(f"{value:g} is out of range: give seconds from 1 to 600")
 
 
-def _batches(
-    source: str, split: str | None, cache: Path, size: int, crop_s: float, device: "torch.device"
-) -> "SimulatedBatches":
-    from diarnorm.simulation.speech import load_speech
+def _batches(options: Namespace, device: "torch.device") -> "SimulatedBatches":
+    from diarnorm.simulation.planner import SimulatorConfig
+    from diarnorm.simulation.speech import CLIPS, load_speech
     from diarnorm.training.batches import CurriculumStage, SimulatedBatches
 
-    split = split or ("train" if source == SYNTHETIC else None)
-    speech = load_speech(speech_source(source, cache), split=split, cache_dir=cache)
-    stages = (CurriculumStage(batch_size=size, crop_s=crop_s),)
-    return SimulatedBatches(speech, seed=0, num_steps=10**6, stages=stages, device=device)
+    config = SimulatorConfig() if options.config is None else read_simulator(Path(options.config))
+    cache = cache_dir() if options.cache_dir is None else Path(options.cache_dir)
+    split = options.split or ("train" if options.speech == SYNTHETIC else None)
+    speech = load_speech(speech_source(options.speech, cache), split=split, cache_dir=cache)
+    clips = load_speech(options.noise, config=CLIPS, cache_dir=cache) if options.noise else None
+    shares = config.speaker_probabilities
+    stage = CurriculumStage(
+        batch_size=options.batch, crop_s=options.seconds, max_speakers=len(shares), speaker_probabilities=shares
+    )
+    return SimulatedBatches(
+        speech, seed=0, num_steps=10**6, stages=(stage,), simulator=config, clips=clips, device=device
+    )
 
 
 def measure_simulator(batches: "SimulatedBatches", num_batches: int) -> list[Rate]:
@@ -130,7 +143,7 @@ def measure_simulator(batches: "SimulatedBatches", num_batches: int) -> list[Rat
     sizes: list[int] = []
 
     def simulate(step: int) -> None:
-        mixture = render(batches.plans(step), batches.speech, device=device)
+        mixture = render(batches.plans(step), batches.speech, clips=batches.clips, device=device)
         sizes.append(mixture.samples.numel())
 
     alone = [sample(lambda step=step: simulate(step), device, 1) for step in range(WARM_UP + num_batches)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from diarnorm.commands.arguments import Parser, at_least, checked, seconds
+from diarnorm.commands.simulatorfile import CONFIG_HELP, read_simulator
 from diarnorm.commands.sinks import open_folder
 from diarnorm.resources import cache_dir
 from diarnorm.simulation.synthetic import SYNTHETIC, speech_source
@@ -62,9 +63,7 @@ def make_parser() -> Parser:
         action="append",
         help="nobody speaks for LENGTH seconds from second START on; may be repeated",
     )
-    parser.add_argument(
-        "--config", metavar="FILE", help="YAML with what else is different, in the keys of `data.simulator` in training"
-    )
+    parser.add_argument("--config", metavar="FILE", help=CONFIG_HELP)
     parser.add_argument(
         "--compare", metavar="RTTM", help="count these references too: a folder, with audio beside them"
     )
@@ -194,12 +193,12 @@ def simulator_config(options: Namespace) -> "SimulatorConfig":
     """What conversations are like: the defaults, changed by `--config`, changed by the other options.
 
     Raises:
-        ValueError: a key that does not exist or a value of the wrong type.
+        ValueError: a key that does not exist, or a value of the wrong type or out of range.
     """
     from diarnorm.simulation.planner import SimulatorConfig
     from diarnorm.simulation.turntaking import Silence
 
-    config = SimulatorConfig() if options.config is None else _read_config(Path(options.config))
+    config = SimulatorConfig() if options.config is None else read_simulator(Path(options.config))
     if options.speakers is not None:
         low, high = options.speakers
         config = replace(config, speaker_probabilities=(0.0,) * (low - 1) + (1.0,) * (high - low + 1))
@@ -207,25 +206,6 @@ def simulator_config(options: Namespace) -> "SimulatorConfig":
         config = replace(config, rooms=replace(config.rooms, measured=tuple(options.rooms), measured_probability=1.0))
     silences = (*config.turns.silences, *(Silence(*pair) for pair in options.silence or ()))
     return replace(config, turns=replace(config.turns, silences=silences))
-
-
-def _read_config(path: Path) -> "SimulatorConfig":
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    from diarnorm.checkpoint import from_plain
-    from diarnorm.simulation.planner import SimulatorConfig
-
-    try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-        if not isinstance(values, dict):
-            raise ValueError(f"{path} has no keys: write KEY: VALUE lines, such as close_gap_s: 0.5")
-        config = from_plain(SimulatorConfig, {str(key): value for key, value in values.items()})
-        OmegaConf.structured(config)  # checks the types
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
-    return config
 
 
 def _check_duration(value: float) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from diarnorm.checks import check_range
 from diarnorm.simulation.conversation import (
     A_LAW,
     MU_LAW,
@@ -16,6 +17,7 @@ from diarnorm.simulation.conversation import (
     aside,
     db_to_ratio,
 )
+from diarnorm.simulation.limits import KEY, check_numbers
 from diarnorm.simulation.rooms import load_rooms
 from diarnorm.timebase import SAMPLE_RATE, samples_to_seconds, seconds_to_samples
 
@@ -31,6 +33,9 @@ class RoomConfig:
 
     `measured` are files and folders of impulse responses; a conversation that uses them has one for all tracks or one
     for each, as often as speakers share a made-up room.
+
+    Raises:
+        ValueError: a value out of range, by its key.
     """
 
     dry_probability: float = 0.15
@@ -43,6 +48,9 @@ class RoomConfig:
     measured: tuple[str, ...] = ()
     measured_probability: float = 0.5
 
+    def __post_init__(self) -> None:
+        check_numbers("rooms", self, positive=("rt60_s",))
+
 
 @dataclass(frozen=True)
 class ChannelConfig:
@@ -50,6 +58,9 @@ class ChannelConfig:
 
     `level_db` is the level of active speech in dBFS, before swings: steps of the gain, and its drift up and down
     (a sine of `drift_db` each way). Some hums come and go, every `hum_switch_s` on average.
+
+    Raises:
+        ValueError: a value out of range, by its key.
     """
 
     level_db: tuple[float, float] = (-50.0, -14.0)
@@ -74,6 +85,10 @@ class ChannelConfig:
     clipping_above_level_db: tuple[float, float] = (3.0, 12.0)
     mu_law_probability: float = 0.05
     a_law_probability: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_numbers("channel", self, positive=("band_limit_hz", "hum_switch_s", "drift_period_s"))
+        check_range(f"{KEY}.channel.high_pass_hz", self.high_pass_hz, low=0, high=self.band_limit_hz[0])
 
 
 def draw_rooms(config: RoomConfig, rng: np.random.Generator, num_speakers: int, noise_eq_db: list[np.ndarray]) -> Rooms:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from diarnorm.checks import check_interval
 from diarnorm.simulation.conversation import (
     CLIP,
     NUM_KNOTS,
@@ -20,10 +21,13 @@ from diarnorm.simulation.conversation import (
     db_to_ratio,
     knot_frequencies_hz,
 )
+from diarnorm.simulation.limits import KEY, check_numbers
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import samples_to_seconds, seconds_to_samples
 
 CLIP_FADE_SAMPLES = 800
+BURST_LOG10_S = (-3.0, 2.0)
+"""Between the fade of a burst, 16 samples, and the white noise that bursts are cut from."""
 FLAT = np.zeros(NUM_KNOTS)
 """The gain curve of noises that come as they are."""
 PEOPLE, BACKGROUND = 1, 2
@@ -37,6 +41,9 @@ class NoiseConfig:
     `people` are names of clip folders, `*` and `?` allowed: sounds that people make beside speaking (sneezes, laughter,
     crying), single and each at a level of its own. `background_probability` is that of people who are not part of the
     conversation talking at some distance, `background_voices` of them, with pauses. Neither is in the reference.
+
+    Raises:
+        ValueError: a value out of range, by its key.
     """
 
     quiet_probability: float = 0.08
@@ -59,6 +66,11 @@ class NoiseConfig:
     background_snr_db: tuple[float, float] = (18.0, 35.0)
     background_voices: tuple[int, int] = (1, 3)
     background_pause_s: float = 1.5
+
+    def __post_init__(self) -> None:
+        check_numbers("noise", self, positive=("background_voices",))
+        low, high = BURST_LOG10_S
+        check_interval(f"{KEY}.noise.burst_log10_s", self.burst_log10_s, low=low, high=high)
 
 
 class NoiseTrack(NamedTuple):

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from diarnorm.checks import check_shares
 from diarnorm.simulation.acoustics import ChannelConfig, RoomConfig, draw_channel, draw_rooms
 from diarnorm.simulation.conversation import Piece, Plan, aside, close_gaps, collect_pieces
+from diarnorm.simulation.limits import KEY, check_numbers
 from diarnorm.simulation.noises import NoiseConfig, NoiseTrack, draw_noises
 from diarnorm.simulation.speech import Speech
 from diarnorm.simulation.turntaking import TurnTaking, TurnTakingConfig
@@ -30,6 +32,9 @@ class SimulatorConfig:
     limit; the wide limit, with a spread to match, holds in some conversations. Speakers of a pair `anna/bert` in
     `same_person`, or in the manifest, may be one person and never meet; names of speakers of other splits do no harm.
     `speed_probability` is that of a voice other than the speaker's own: another speed or, where there are any, a warp.
+
+    Raises:
+        ValueError: a value out of range, by its key, or a pair that is none.
     """
 
     speaker_probabilities: tuple[float, ...] = (0.1, 0.3, 0.3, 0.3)
@@ -49,6 +54,8 @@ class SimulatorConfig:
     channel: ChannelConfig = field(default_factory=ChannelConfig)
 
     def __post_init__(self) -> None:
+        check_shares(f"{KEY}.speaker_probabilities", self.speaker_probabilities)
+        check_numbers("", self, positive=("level_limit_db",))
         for pair in self.same_person:
             if pair.count("/") != 1 or not all(pair.split("/")):
                 raise ValueError(f"same_person has {pair!r}; give two speakers' names with a / between them: anna/bert")

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from diarnorm.checks import check_shares
 from diarnorm.simulation.conversation import SPEECH, Piece, db_to_ratio
+from diarnorm.simulation.limits import KEY, check_numbers
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import HOP_SAMPLES, SAMPLE_RATE, seconds_to_samples
 
 HOLD, SWITCH, INTERRUPTION, BACKCHANNEL = range(4)
+POSITIVE = ("transition_concentration", "dominance_concentration", "turn_median_s", "max_turn_s", "overlap_shape")
+"""What may not be 0."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class TurnTakingConfig:
     exponential, their means drawn per conversation: a gamma distribution of shape `overlap_shape`, a
     log-normal one of `tempo_log_sigma`; the share of silences that are long is exponential with mean
     `long_silence_share`. In `silences` nobody speaks; turns that would reach into one come after it.
+
+    Raises:
+        ValueError: a value out of range, by its key.
     """
 
     transitions: tuple[float, float, float, float] = (0.15, 0.21, 0.44, 0.20)
@@ -72,6 +79,13 @@ class TurnTakingConfig:
     initial_silence_s: tuple[float, float] = (0.0, 3.0)
     turn_level_sigma_db: float = 1.5
     silences: tuple[Silence, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.transitions) != 4:
+            given = f"{KEY}.turns.transitions={list(self.transitions)}"
+            raise ValueError(f"{given}: give four shares, of hold, switch, interruption and backchannel")
+        check_shares(f"{KEY}.turns.transitions", self.transitions)
+        check_numbers("turns", self, positive=POSITIVE)
 
 
 class TurnTaking:

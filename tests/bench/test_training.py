@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from diarnorm.bench import stopwatch
 from diarnorm.bench import training as bench_train
 from diarnorm.cli import main
+from diarnorm.simulation.conversation import CLIP, Plan
+from diarnorm.simulation.render import Mixture, render
+from diarnorm.simulation.speech import Speech
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,12 +99,40 @@ def test_audio_per_second_of_a_known_clock(monkeypatch: pytest.MonkeyPatch, caps
     assert len(lines) == 3
 
 
+def test_the_world_that_is_timed_is_the_one_that_is_asked_for(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Speakers, settings and clips: in the plans, and in the samples that are rendered under the clock."""
+    made = []
+
+    def noted(plans: list[Plan], speech: Speech, *, clips: Speech, **options: Any) -> Mixture:
+        made.append((plans, clips))
+        return render(plans, speech, clips=clips, **options)
+
+    (tmp_path / "recipe.yaml").write_text(
+        "data: {simulator: {speaker_probabilities: [1], noise: {quiet_probability: 0, clip_probability: 1}}}"
+    )
+    monkeypatch.setattr("diarnorm.simulation.render.render", noted)
+    monkeypatch.setattr("diarnorm.training.batches.render", noted)
+    arguments = ["--steps", "1", "--norms", "rms", "--batches", "1", "--batch", "2", "--seconds", "12", "--json"]
+    arguments += ["--config", str(tmp_path / "recipe.yaml"), "--noise", str(corpus / "dev")]
+    assert main(["bench", "train", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["simulator"][0]["audio_s_per_s"] > 0
+    assert len(made) == 2 * 3 + 1  # alone and with features, two of each do not count; and the batch to train on
+    for plans, clips in made:
+        assert all(CLIP in plan.pieces.bank for plan in plans)
+        assert clips.num_utterances == len(list((corpus / "dev").rglob("*.wav")))
+    assert {plan.num_speakers for plans, _ in made for plan in plans} == {1}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--norms", "rsm"], "invalid choice: 'rsm'"),
         (["--seconds", "0.5"], "0.5 is out of range: give seconds from 1 to 600"),
         (["--speech", "nosuch"], "--speech nosuch does not exist"),
+        (["--noise", "nosuch"], "--noise nosuch does not exist"),
+        (["--config", "nosuch"], "--config nosuch does not exist"),
         (["--step", "3"], "unknown option --step 3; did you mean --steps?"),
     ],
 )

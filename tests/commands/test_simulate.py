@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import yaml
 
+from diarnorm.checkpoint import from_plain
 from diarnorm.cli import main
+from diarnorm.commands.simulatorfile import read_simulator
+from diarnorm.resources import recipes_dir
 from diarnorm.rttm import read_rttm, read_uem
+from diarnorm.simulation.planner import SimulatorConfig
 from tests.commands.test_process import environment, private_memory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,6 +113,28 @@ def test_noise_rooms_and_a_configuration_are_used(tmp_path: Path, corpus: Path) 
     assert contents(tmp_path / "dry")["talk_0000.rttm"] == contents(tmp_path / "wet")["talk_0000.rttm"]
 
 
+def test_a_recipe_is_a_configuration(tmp_path: Path) -> None:
+    """All of `data.simulator`, nothing else of it, and no less than the same keys in a file of their own."""
+    recipe = recipes_dir() / "base" / "recipe.yaml"
+    keys = yaml.safe_load(recipe.read_text("utf-8"))["data"]["simulator"]
+    (tmp_path / "keys.yaml").write_text(yaml.safe_dump(keys), "utf-8")
+    config = read_simulator(recipe)
+    assert config == read_simulator(tmp_path / "keys.yaml")
+    assert config == from_plain(SimulatorConfig, keys)
+    assert config.turns.long_silence_s == (2.0, 12.0)
+    assert config.speaker_probabilities == SimulatorConfig().speaker_probabilities
+    shape = ["--duration", 5, "--config"]
+    assert simulate("--output", tmp_path / "a", *shape, recipe) == 0
+    assert simulate("--output", tmp_path / "b", *shape, tmp_path / "keys.yaml") == 0
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+@pytest.mark.parametrize("text", ["", "data: {speech: x}", "data: {}"])
+def test_a_file_that_changes_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert read_simulator(tmp_path / "c.yaml") == SimulatorConfig()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -146,10 +173,21 @@ def test_later_mistakes_are_one_sentence_too(tmp_path: Path, capsys: pytest.Capt
     assert "num_speakers is 9; the speech allows 1 to 8" in capsys.readouterr().err
     config = tmp_path / "c.yaml"
     for text, sentence in (
-        ("nois: {}", "SimulatorConfig has no field nois"),
-        ("close_gap_s: much", "close_gap_s"),
+        ("nois: {}", "nois is no key of data.simulator; did you mean noise?"),
+        ("noise: {snr_dbs: 3}", "noise.snr_dbs is no key of data.simulator; did you mean snr_db?"),
+        ("data: {simulator: {nois: {}}}", "nois is no key of data.simulator"),
+        ("close_gap_s: much", "close_gap_s: Value 'much' of type 'str' could not be converted to Float"),
+        ("noise: 3", "int is not a subclass of NoiseConfig"),
+        (
+            "noise: {snr_db: [1, 2, 3]}",
+            "data.simulator.noise.snr_db=[1.0, 2.0, 3.0] is no range: give [LOW,HIGH] in dB",
+        ),
+        ("turns: {turn_median_s: 0}", "data.simulator.turns.turn_median_s=0.0 is out of range: give a number above 0"),
+        ("data: {simulator: {pad_s: -1}}", "data.simulator.pad_s=-1.0 is out of range"),
+        ("data: {simulator: 3}", "c.yaml: it has no keys"),
+        ("3", "c.yaml: "),
         ("{", "c.yaml"),
-        ("- 3", "c.yaml has no keys"),
+        ("- 3", "c.yaml: it has no keys"),
         ("same_person: [anna]", "give two speakers' names"),
     ):
         config.write_text(text)
