@@ -26,6 +26,7 @@ from diarnorm.modelfile import as_json
 from diarnorm.norms import NORMS
 from diarnorm.training.config import RunConfig
 from diarnorm.training.losses import Batch
+from diarnorm.training.resume import decisive
 from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer
 from diarnorm.training.warmstart import FINISHED, UNFINISHED
@@ -39,8 +40,6 @@ SETTINGS = "cell.json"
 BIG_FILES = ("last.pt", UNFINISHED, FINISHED)
 DEAF = "deaf"
 """Norm of the runs, in their facts, that hear nothing: what the others must be better than."""
-WITHOUT_INFLUENCE = {"data": ("cache_dir", "store"), "train": ("device", "threads", "workers")}
-"""Settings of a run that change how it is done, not what comes out."""
 Prepare = Callable[[Model], None]
 
 
@@ -184,17 +183,9 @@ def check_settings(cell: Cell, folder: Path) -> None:
     path = folder / SETTINGS
     if not path.exists():
         return
-    kept, own = (_decisive(values) for values in (json.loads(path.read_text(encoding="utf-8")), asdict(cell.run)))
+    kept, own = (decisive(values) for values in (json.loads(path.read_text(encoding="utf-8")), asdict(cell.run)))
     if kept != own:
         raise ValueError(f"{folder} is of a run with other settings: remove it, or choose another with --output")
-
-
-def _decisive(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run as plain JSON values, without those that do not change what comes out."""
-    return {
-        part: {key: value for key, value in own.items() if key not in WITHOUT_INFLUENCE.get(part, ())}
-        for part, own in as_json(values).items()
-    }
 
 
 def run_cell(cell: Cell, folder: Path) -> Outcome:

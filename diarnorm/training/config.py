@@ -84,6 +84,7 @@ class TrainConfig:
     tune_duration_s: float = 60.0
     threads: int = 1
     workers: int = 1
+    """Processes that make batches beside the training, on the CPU; 0 makes them in its own, on its device."""
     device: str = "cpu"
     precision: str = "fp32"
     """`bf16` computes forward passes and losses in mixed precision; weights, optimiser and average stay float32."""

@@ -146,15 +146,22 @@ def decode(
 
 
 def delayed_births(
-    activity: Float[Tensor, "batch frames speakers"], config: LossConfig, generator: torch.Generator
+    activity: Float[Tensor, "batch frames speakers"],
+    config: LossConfig,
+    generator: torch.Generator,
+    share: tuple[int, int] = (0, 1),
 ) -> SlotTargets:
-    """Slots in the speakers' order, fed from the reference after a random delay."""
-    batch, _, speakers = activity.shape
+    """Slots in the speakers' order, fed from the reference after a random delay.
+
+    Of `share[1]` processes each draws the delays of the whole batch, and takes those of its rows.
+    """
+    rows, _, speakers = activity.shape
+    whole, own = (share[1] * rows, 1, speakers), slice(share[0] * rows, (share[0] + 1) * rows)
     alone = exclusive(activity)
     alone = torch.where(alone >= 0.5, alone, 0.0)
-    delay = torch.empty(batch, 1, speakers).exponential_(1.0 / config.delay_frames, generator=generator)
-    delay = torch.where(torch.rand(batch, 1, speakers, generator=generator) < config.no_delay, 0.0, delay)
-    weight = alone * (alone.cumsum(dim=1) > delay.to(alone.device))
+    delay = torch.empty(whole).exponential_(1.0 / config.delay_frames, generator=generator)
+    delay = torch.where(torch.rand(whole, generator=generator) < config.no_delay, 0.0, delay)
+    weight = alone * (alone.cumsum(dim=1) > delay[own].to(alone.device))
     return with_newcomer(weight, activity, config)
 
 
@@ -233,9 +240,10 @@ def training_losses(
     free_running: bool,
     generator: torch.Generator,
     teacher: Float[Tensor, "sources teacher"] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> dict[str, Tensor]:
     """Named losses of one batch, weighted; their sum is the objective. `free_running` adds a rollout in place of the
-    own-decisions pass."""
+    own-decisions pass. `share` is the number of this process and how many there are, each with its rows of a batch."""
     with torch.no_grad():
         mel, _ = model.frontend(batch.mel.float())
     frames = whole_frames(batch, chunk)
@@ -246,7 +254,8 @@ def training_losses(
         loss = F.binary_cross_entropy_with_logits(logits, in_best_order(logits, activity), reduction="none")
         losses = {"outputs": loss.sum(dim=-1).mean()}
     else:
-        losses = _memory_losses(model.memory, h, activity, config, free_running=free_running, generator=generator)
+        births = delayed_births(activity, config, generator, share)
+        losses = _memory_losses(model.memory, h, activity, births, config, free_running, generator)
     num_active = (activity >= 0.5).sum(dim=-1).clamp(max=2)
     losses["speech"] = config.speech * F.cross_entropy(model.speech_head(h).float().flatten(0, 1), num_active.flatten())
     losses |= _embedding_losses(model, heads, h, batch, config, teacher, generator)
@@ -257,12 +266,11 @@ def _memory_losses(
     memory: SpeakerMemory,
     h: Tensor,
     activity: Tensor,
+    births: SlotTargets,
     config: LossConfig,
-    *,
     free_running: bool,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    births = delayed_births(activity, config, generator)
     if free_running:
         second = rollout(memory, h, activity, config)
     else:

@@ -1,9 +1,9 @@
 """Gradient of one step: of several batches, in several processes, in mixed precision, as if it were of one batch.
 
 Each loss is a mean over frames or rows. A batch counts by its share of those of the whole step, so sums of gradients
-over batches and processes are the gradient of one large batch. (Two know which batch a frame is in: BatchNorm, whose
-statistics are those of a batch, over all processes; and the contrastive loss, which compares the frames of one batch in
-one process.)
+over batches and processes are the gradient of one large batch. What is drawn for a batch is the same in however many
+processes. (Three are not: BatchNorm, whose statistics are those of a batch, over all processes, knows which batch a
+frame is in; the contrastive loss compares the frames of one batch in one process; dropout differs between processes.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ def batch_losses(
 ) -> dict[str, Tensor]:
     """Losses of batch `number` of a step, with random numbers of its own, in the run's precision."""
     seed = config.train.seed
-    generator = torch.Generator().manual_seed(mix(seed, step, BATCH, number, rank()))
+    generator = torch.Generator().manual_seed(mix(seed, step, BATCH, number, 0))  # one for all processes
     torch.manual_seed(mix(seed, step, DROPOUT, number, rank()))
     narrow = config.train.precision == "bf16"
     with torch.autocast(batch.mel.device.type, torch.bfloat16, enabled=narrow):
@@ -95,6 +95,7 @@ def batch_losses(
             free_running=drawn.rolled,
             generator=generator,
             teacher=teacher,
+            share=(rank(), num_processes()),
         )
 
 

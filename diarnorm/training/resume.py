@@ -1,7 +1,7 @@
-"""A run that goes on: its checkpoint, read back and held against what is asked for now."""
+"""A run that goes on: its checkpoint, read back and held against what is asked for now, and what of that is new."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,15 @@ import torch
 
 from diarnorm.checkpoint import from_plain
 from diarnorm.model import ModelConfig
+from diarnorm.modelfile import as_json
+from diarnorm.training.batches import CurriculumStage
 from diarnorm.training.config import RunConfig
 from diarnorm.training.warmstart import differences
 
 LATER_KEYS = {"skips", "ancestor", "speakers"}
 """What checkpoints of version 0.1.0 do not hold."""
+WITHOUT_INFLUENCE = {"data": ("cache_dir", "store"), "train": ("device", "threads", "workers")}
+"""Settings of a run that change how it is done, not what comes out."""
 
 
 def read_run(path: Path, config: RunConfig, speakers: Sequence[str], num_classes: int) -> dict[str, Any] | None:
@@ -60,3 +64,43 @@ def _changed_settings(there: dict[str, Any], config: RunConfig) -> list[str]:
         if here[key] != there["train"].get(key):
             changed.append(f"train.{key}={here[key]} was {there['train'].get(key)}")
     return changed
+
+
+def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run as plain JSON values, without those that do not change what comes out."""
+    return {
+        part: {key: value for key, value in own.items() if key not in WITHOUT_INFLUENCE.get(part, ())}
+        for part, own in as_json(settings).items()
+    }
+
+
+def new_settings(there: Mapping[str, Any], config: RunConfig, step: int) -> list[dict[str, Any]]:
+    """Each decisive setting that `config` gives another value than those of a run that goes on from `step`, as `step`,
+    `key`, `was` and `is`.
+
+    A key that is newer than the run had its default; `train.init_from` has done its work.
+    """
+    stages = [asdict(CurriculumStage()) | stage for stage in there["data"]["stages"]]
+    there = {**there, "data": {**there["data"], "stages": stages}}
+    was, now, default = (_flat(decisive(each)) for each in (there, asdict(config), asdict(RunConfig())))
+    return [
+        {"step": step, "key": key, "was": was.get(key, default.get(key)), "is": now.get(key)}
+        for key in dict.fromkeys([*now, *was])
+        if key != "train.init_from" and was.get(key, default.get(key)) != now.get(key)
+    ]
+
+
+def as_words(changes: Sequence[Mapping[str, Any]]) -> str:
+    """`KEY=VALUE was VALUE` for each."""
+    return ", ".join(f"{each['key']}={each['is']} was {each['was']}" for each in changes)
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Values by their whole keys, `data.stages[0].crop_s`; lists of plain values are values."""
+    if isinstance(value, dict):
+        items = [(f"{key}.{name}" if key else name, each) for name, each in value.items()]
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        items = [(f"{key}[{number}]", each) for number, each in enumerate(value)]
+    else:
+        return {key: value}
+    return {name: found for path, each in items for name, found in _flat(each, path).items()}

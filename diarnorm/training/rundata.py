@@ -1,6 +1,7 @@
 """What a run learns from and is judged by: speech and recordings, batches by number, conversations of held-out
 speakers or recordings."""
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
 from diarnorm.resources import cache_dir
@@ -28,7 +29,7 @@ from diarnorm.training.corpus import (
 from diarnorm.training.develop import DevelopmentSet
 from diarnorm.training.devrecordings import RecordedSet
 from diarnorm.training.distributed import first_of_machine, num_processes, rank
-from diarnorm.training.heap import keep_freed_memory
+from diarnorm.training.loading import load
 from diarnorm.training.losses import Batch
 from diarnorm.training.store import StoredBatches
 from diarnorm.training.teacher import load_teacher
@@ -36,8 +37,8 @@ from diarnorm.training.teacher import load_teacher
 DISPLAY_SEED, TUNE_SEED, COMPARE_SEED = 20_000, 30_000, 40_000
 """Of the conversations shown during the run, of those that thresholds are tuned on, and of those on which BatchNorm is
 compared with itself."""
-NUM_COMPARED = 4
-"""Batches of the last."""
+NUM_COMPARED = 32
+"""Conversations of the last, in as many batches as they fill."""
 
 
 class MixedBatches(Dataset):
@@ -81,7 +82,8 @@ class RunData:
         with first_of_machine():
             self._load()
         self.teacher = load_teacher(config.data.teacher, self.speech) if config.data.teacher and self.speech else None
-        self.batches = self._batches((rank(), num_processes()))
+        t = config.train
+        self.batches = self._batches((rank(), num_processes()), "cpu" if t.workers else t.device)
         if rank() == 0:
             for note in self._notes():
                 print(note, file=sys.stderr)
@@ -135,8 +137,8 @@ class RunData:
         """Voices that the classifier tells apart: those of the speech at every speed, then those of the recordings."""
         return (self.speech.num_classes if self.speech else 0) + (len(self.corpus.speakers) if self.corpus else 0)
 
-    def _batches(self, share: tuple[int, int]) -> MixedBatches:
-        """Batch `step * accumulate + i` is the i-th of a step."""
+    def _batches(self, share: tuple[int, int], device: str) -> MixedBatches:
+        """Batch `step * accumulate + i` is the i-th of a step; simulated ones are made on `device`."""
         t, d = self.config.train, self.config.data
         stages = [replace(stage, from_step=stage.from_step * t.accumulate) for stage in d.stages]
         num_steps, simulated, recorded = t.num_steps * t.accumulate, None, None
@@ -148,6 +150,7 @@ class RunData:
                 stages=stages,
                 simulator=d.simulator,
                 clips=self.clips,
+                device=device,
                 share=share,
             )
             if d.store:
@@ -166,22 +169,19 @@ class RunData:
         return MixedBatches(simulated, recorded, t.seed, d.recorded_share)
 
     def first_mel(self) -> torch.Tensor:
-        """Mel frames `[rows, mel_frames, 80]` of the first two batches (one, where there is one), all of their rows."""
-        whole = self._batches((0, 1))
+        """Mel frames `[rows, mel_frames, 80]` of the first two batches (one, where there is one), all of their rows;
+        on the CPU."""
+        whole = self._batches((0, 1), "cpu")
         return torch.cat([whole[number]["mel"] for number in range(min(2, len(whole)))])
 
     def steps(self, first: int) -> Iterator[tuple[Batch, ...]]:
-        """The batches of each step from `first` on."""
+        """The batches of each step from `first` on.
+
+        Raises:
+            ValueError: a recording that cannot be read where a crop is.
+        """
         t = self.config.train
-        loader = DataLoader(
-            self.batches,
-            batch_size=None,
-            sampler=range(first * t.accumulate, t.num_steps * t.accumulate),
-            num_workers=t.workers,
-            prefetch_factor=3 if t.workers else None,
-            worker_init_fn=_start_worker,
-        )
-        items = iter(loader)
+        items = load(self.batches, range(first * t.accumulate, t.num_steps * t.accumulate), t.workers)
         while batches := tuple(self._batch(item) for item in islice(items, t.accumulate)):
             yield batches
 
@@ -211,10 +211,11 @@ class RunData:
         development set; the same for every run."""
         d = self.config.data
         stage = replace(d.stages[-1], from_step=0)
+        num_batches = math.ceil(NUM_COMPARED / stage.batch_size)
         if self.dev_speech is None:
             assert self.dev_recordings is not None
             corpus = make_corpus(self.dev_recordings.recordings)
-            recorded = RecordedBatches(corpus, seed=COMPARE_SEED, num_steps=NUM_COMPARED, stages=[stage])
+            recorded = RecordedBatches(corpus, seed=COMPARE_SEED, num_steps=num_batches, stages=[stage])
             return [self._batch(recorded[number]) for number in range(len(recorded))]
         num_speakers = num_with_speech(self.dev_speech)
         if len(stage.speaker_probabilities) > num_speakers:
@@ -223,7 +224,7 @@ class RunData:
         batches = SimulatedBatches(
             self.dev_speech,
             seed=COMPARE_SEED,
-            num_steps=NUM_COMPARED,
+            num_steps=num_batches,
             stages=[stage],
             simulator=d.simulator,
             clips=self.clips,
@@ -274,8 +275,3 @@ def check_processes(stages: Sequence[CurriculumStage], processes: int) -> None:
                 f"data.stages[{number}].batch_size={stage.batch_size} cannot be shared by {processes} processes: "
                 f"give a multiple of {processes}"
             )
-
-
-def _start_worker(_: int) -> None:
-    torch.set_num_threads(1)
-    keep_freed_memory()

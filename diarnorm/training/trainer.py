@@ -31,7 +31,7 @@ from diarnorm.training.heap import keep_freed_memory
 from diarnorm.training.losses import Batch, SpeakerHeads
 from diarnorm.training.objective import add_gradients
 from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
-from diarnorm.training.resume import read_run
+from diarnorm.training.resume import as_words, new_settings, read_run
 from diarnorm.training.rundata import RunData, check_processes
 from diarnorm.training.skips import Skips, report
 from diarnorm.training.trainlog import TrainingLog
@@ -89,6 +89,8 @@ class Trainer:
         self.ema = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.step, self.heard_s = 0, 0.0
         self.skips = Skips()
+        self.changes: list[dict[str, Any]] = []
+        self.now_other = ""
 
     def _first_weights(self) -> dict[str, Tensor]:
         if self.ancestor is not None and self.config.train.init_from is not None:
@@ -108,6 +110,8 @@ class Trainer:
         self.ema = {name: value.to(self.config.train.device) for name, value in saved["ema"].items()}
         self.step, self.heard_s = saved["step"], saved["heard_s"]
         self.skips = Skips(**saved["skips"])
+        new = new_settings(json.loads(saved["config"]), self.config, self.step)
+        self.changes, self.now_other = [*saved.get("changes", []), *new], as_words(new)
         self.ancestor = Ancestor(**saved["ancestor"]) if saved["ancestor"] else None
 
     def _read(self) -> dict[str, Any] | None:
@@ -126,6 +130,7 @@ class Trainer:
             "skips": asdict(self.skips),
             "ancestor": asdict(self.ancestor) if self.ancestor else None,
             "speakers": self.data.speakers,
+            "changes": self.changes,
             "config": json.dumps(asdict(self.config)),
         }
         partial = self.checkpoint_path.with_suffix(".part")
@@ -146,6 +151,10 @@ class Trainer:
         before = from_first(self._figures_of_finished_run)
         if before is not None:
             return before
+        if self.now_other and self.is_first:
+            print(
+                f"{self.run_dir} goes on from step {self.step} with other settings: {self.now_other}", file=sys.stderr
+            )
         with self._log() as log:
             begin = time.perf_counter()
             for batches in self.data.steps(self.step):
@@ -177,7 +186,8 @@ class Trainer:
         if record.get("steps") != self.step:
             return None
         hint = f"train.num_steps above {self.step} trains on, without {FINISHED} its thresholds are tuned again"
-        print(f"{self.run_dir} is finished, {self.step} steps: nothing to do ({hint})", file=sys.stderr)
+        other = f"; it was trained with other settings: {self.now_other}" if self.now_other else ""
+        print(f"{self.run_dir} is finished, {self.step} steps: nothing to do ({hint}){other}", file=sys.stderr)
         return record["development"]
 
     def _after_step(self, log: TrainingLog, losses: dict[str, float], rate: float) -> None:
@@ -260,7 +270,8 @@ class Trainer:
         return replace(checkpoint, training=record)
 
     def record(self, figures: dict[str, float]) -> dict[str, object]:
-        """What a reader needs to know about the run."""
+        """What a reader needs to know about the run; `config` is that of its last steps, `changes` what was other
+        before."""
         hours = round(self.heard_s / 3600, 2)
         started = {} if self.ancestor is None else {"init_from": asdict(self.ancestor)}
         before = 0.0 if self.ancestor is None else self.ancestor.total_hours
@@ -275,6 +286,7 @@ class Trainer:
             "commit": commit(),
             "torch": torch.__version__,
             "config": as_json(asdict(self.config)),
+            **({"changes": self.changes} if self.changes else {}),
             "development": _rounded(figures),
         }
 

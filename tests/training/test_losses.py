@@ -109,6 +109,15 @@ def test_delays_are_a_function_of_the_generator() -> None:
     assert not torch.equal(first.weight, other.weight)
 
 
+def test_processes_draw_the_delays_of_the_whole_batch_and_take_their_rows() -> None:
+    activity, drawn = (noise(6, 80, 3) > 0.8).float(), [generator() for _ in range(4)]
+    whole = delayed_births(activity, LossConfig(), drawn[0])
+    parts = [delayed_births(activity[2 * i : 2 * i + 2], LossConfig(), drawn[i + 1], (i, 3)) for i in range(3)]
+    for found, expected in zip(zip(*parts, strict=True), whole, strict=True):
+        assert torch.equal(torch.cat(found), expected)
+    assert len({float(torch.rand(1, generator=each)) for each in drawn}) == 1  # what follows is the same, too
+
+
 # ---- own decisions ----------------------------------------------------------------------------------------
 
 

@@ -28,9 +28,9 @@ STAGES = (CurriculumStage(0, crop_s=2.0, batch_size=4, max_speakers=2, speaker_p
 TEACHER_DIM = 5
 
 
-def run_of(corpus: Path, norm: str = "rms", **changes: Any) -> RunConfig:
-    """A run in which only data and weights are random."""
-    return tiny_run(corpus, norm, STAGES, dropout=0.0, loss=PLAIN, rollout_share=0.0, chunks=(5,), **changes)
+def run_of(corpus: Path, norm: str = "rms", *, loss: LossConfig = PLAIN, **changes: Any) -> RunConfig:
+    """A run in which only data and weights are random, unless another loss draws, too."""
+    return tiny_run(corpus, norm, STAGES, dropout=0.0, loss=loss, rollout_share=0.0, chunks=(5,), **changes)
 
 
 def parts(config: RunConfig, data: RunData) -> tuple[Model, SpeakerHeads, torch.Tensor]:
@@ -71,9 +71,11 @@ def shared_gradients(config: RunConfig, batch: Batch) -> dict[str, torch.Tensor]
     return gradients(config, [Batch(*(part[rank() * size : (rank() + 1) * size] for part in batch))])
 
 
+@pytest.mark.parametrize("loss", [PLAIN, LossConfig()], ids=["plain", "drawn"])
 @pytest.mark.parametrize("norm", ["rms", "layer", "batch"])
-def test_two_processes_give_the_gradient_of_one(corpus: Path, tmp_path: Path, norm: str) -> None:
-    config = run_of(corpus, norm)
+def test_two_processes_give_the_gradient_of_one(corpus: Path, tmp_path: Path, norm: str, loss: LossConfig) -> None:
+    """With delays and decoded frames that are drawn, too."""
+    config = run_of(corpus, norm, loss=loss)
     (batch,) = next(RunData(config).steps(0))
     expected = gradients(config, [batch])
     first, second = run_group(shared_gradients, 2, tmp_path, config, batch)

@@ -103,6 +103,21 @@ def test_where_recordings_lie_does_not_name_the_run(speech: Speech, dev_speech: 
     assert "data.recordings.tune=false" in run_dir.name
 
 
+def test_a_recording_cut_short_is_one_sentence_of_a_worker(
+    speech: Speech, dev_speech: Speech, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_recordings(Path("recordings/train"), speech, [0])
+    write_recordings(Path("recordings/dev"), dev_speech, [10])
+    path = Path("recordings/train/talk0.flac")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 4])
+    words = [*command_of("finetune"), *SHORT, stages(4), f"data.speech={corpus}"]
+    words += ["train.workers=1", "data.recorded_share=1.0"]
+    assert main(words) == 2
+    *_, told = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"diarnorm train: {path.resolve()} ")
+    assert "worker" not in told
+
+
 def test_a_fine_tune_on_recordings(speech: Speech, dev_speech: Speech, corpus: Path) -> None:
     write_recordings(Path("recordings/train"), speech, range(3))
     write_recordings(Path("recordings/dev"), dev_speech, range(10, 12))

@@ -75,11 +75,33 @@ def test_held_out_batches_have_no_more_speakers_than_there_are(corpus: Path) -> 
     crowd = CurriculumStage(2, 3.0, 2, 6, (0.0, 0.0, 0.0, 0.0, 0.5, 0.5))
     config = tiny_run(corpus, stages=(STAGES[0], crowd), num_slots=6)
     batches = RunData(config).held_out_batches()
-    assert len(batches) == 4
+    assert len(batches) == 16
     counts = [(batch.speaker_class >= 0).sum(dim=1) for batch in batches]
     assert 1 <= max(int(count.max()) for count in counts) <= 4  # there are four in dev
     again = RunData(replace(config, train=replace(config.train, seed=5))).held_out_batches()
     assert all(torch.equal(a.mel, b.mel) for a, b in zip(batches, again, strict=True))
+
+
+@pytest.mark.parametrize(("batch_size", "expected"), [(1, 32), (5, 7), (8, 4)])
+def test_held_out_batches_are_of_enough_conversations_whatever_their_size(
+    corpus: Path, batch_size: int, expected: int
+) -> None:
+    config = tiny_run(corpus, stages=(CurriculumStage(0, 1.0, batch_size, 2, (0.5, 0.5)),))
+    sizes = [len(batch.mel) for batch in RunData(config).held_out_batches()]
+    assert sizes == [batch_size] * expected
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(0, "cuda"), (1, "cpu")])
+def test_without_workers_the_device_makes_its_own_batches(corpus: Path, workers: int, expected: str) -> None:
+    """But not those that the front end is set by: they are the same wherever a run is trained."""
+    config = tiny_run(corpus, workers=workers, device="cuda")
+    data = RunData(config)
+    assert isinstance(data.batches.simulated, SimulatedBatches)
+    assert data.batches.simulated.device == expected
+    here = RunData(replace(config, train=replace(config.train, device="cpu", workers=0)))
+    assert isinstance(here.batches.simulated, SimulatedBatches)
+    assert here.batches.simulated.device == "cpu"
+    assert torch.equal(data.first_mel(), here.first_mel())
 
 
 def test_batches_are_shared_evenly_or_not_at_all() -> None:
