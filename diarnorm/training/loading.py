@@ -1,5 +1,6 @@
 """Batches by number, made in this process or in workers; a mistake that a worker meets arrives in its own words."""
 
+import multiprocessing
 import traceback
 from collections.abc import Iterator
 
@@ -41,11 +42,20 @@ def load(batches: Dataset, numbers: range, workers: int) -> Iterator[dict[str, T
         num_workers=workers,
         prefetch_factor=AHEAD if workers else None,
         worker_init_fn=_start_worker,
+        multiprocessing_context=_context() if workers else None,
     )
     for item in loader:
         if isinstance(item, ValueError):
             raise item
         yield item
+
+
+def _context() -> str:
+    """How workers start. A process that a launcher started may have a way of its own, as joblib's, by which torch's
+    workers do not start: then the platform's."""
+    usual = multiprocessing.get_all_start_methods()
+    chosen = multiprocessing.get_start_method()
+    return chosen if chosen in usual else usual[0]
 
 
 def _start_worker(_: int) -> None:

@@ -16,6 +16,19 @@ class Numbers(Dataset):
         return {"mel": torch.tensor([number])}
 
 
+def load_all() -> list[int]:
+    """Items that a worker made."""
+    return [int(item["mel"]) for item in load(Numbers(), range(4, 9), 1)]
+
+
+def test_workers_start_in_a_process_of_joblibs_launcher() -> None:
+    """Which has a way to start processes of its own."""
+    joblib = pytest.importorskip("joblib")
+    with joblib.parallel_config(backend="loky"):
+        loaded = joblib.Parallel(n_jobs=2)(joblib.delayed(load_all)() for _ in range(2))
+    assert loaded == [[4, 5, 6, 7, 8]] * 2
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_items_come_in_order_until_one_cannot_be_made(workers: int) -> None:
     assert [int(item["mel"]) for item in load(Numbers(), range(4, 9), workers)] == [4, 5, 6, 7, 8]
