@@ -80,7 +80,7 @@ class _Kind:
 
 def cells_of(study: Study, rows: Iterable[Row]) -> list[Cell]:
     """Front ends times norms under every condition but the clean one, where the models have more than one of either."""
-    verdicts = {(row.set_name, row.condition, row.model): (row.quiet_verdict, row.labels_verdict) for row in rows}
+    verdicts = {(row.set_name, row.condition, row.model): row.others for row in rows}
     cells: list[Cell] = []
     for set_name, condition, kinds in _places(study):
         for (frontend, norm), kind in kinds.items():

@@ -127,9 +127,14 @@ class Row:
     changes: tuple[float | None, ...]
 
     @property
+    def others(self) -> tuple[str | None, str | None]:
+        """Verdicts on silence of which something was looked at, and on labels."""
+        return (self.quiet_verdict if self.inserted_s > 0 else None), self.labels_verdict
+
+    @property
     def outcome(self) -> str | None:
         """The worst of all verdicts."""
-        return worst_verdict([self.verdict, self.quiet_verdict, self.labels_verdict])
+        return worst_verdict([self.verdict, *self.others])
 
 
 def worst_verdict(verdicts: Iterable[str | None]) -> str | None:

@@ -104,6 +104,7 @@ def test_blocks_recovery_and_silence() -> None:
     assert (silent.inserted_s, silent.inserted_speech_s, silent.quiet_verdict) == (72.0, 0.5, "fails")
     verdicts = [row(rows, model, "silence.middle=10").quiet_verdict for model in "bcd"]
     assert verdicts == ["holds", "holds", "undecided"]  # nothing of the last one's was looked at
+    assert row(rows, "d", "silence.middle=10").outcome == "holds"  # which does not hide what its margin says
     assert row(rows, "b", "burst.slam=15").quiet_verdict is None
 
 
