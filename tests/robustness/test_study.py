@@ -243,7 +243,7 @@ def test_records_outlive_changes_of_reports_alone() -> None:
     in_the_key = {"robustness.conditions", "robustness.config", "robustness.records"}
     in_the_key |= {"evaluation.config", "evaluation.recordings", "evaluation.oracle"}  # the last is refused
     no_number = {"checks", "files", "resources", "evaluation.pool", "evaluation.progress", "evaluation.causes"}
-    no_number |= {"simulation.limits", "simulation.tracks", "manifest"}  # refuses; a constant; rooms, none of them taken
+    no_number |= {"simulation.limits", "simulation.tracks", "manifest"}  # refuses; a constant; rooms, none taken
     reached = reached_from(
         "robustness.runner", without=in_the_key | no_number, ends={"training.develop"}
     )  # which makes turns of activity; what it imports for more does not matter
