@@ -1,9 +1,8 @@
 """Configuration of a training run. Defaults live here; recipes say only what differs."""
 
-import math
 from dataclasses import asdict, dataclass, field
 
-from diarnorm.checks import check_choice, check_range
+from diarnorm.checks import check_choice, check_interval, check_range
 from diarnorm.model import ModelConfig
 from diarnorm.norms import NORMS
 from diarnorm.simulation.planner import SimulatorConfig
@@ -193,9 +192,7 @@ class RunConfig:
         check_range(f"{key}.noise_probability", r.noise_probability, low=0, high=1)
         check_range(f"{key}.dev_duration_s", r.dev_duration_s, low=1)
         for name in ("gain_db", "noise_snr_db"):
-            pair = getattr(r, name)
-            if len(pair) != 2 or not -math.inf < pair[0] <= pair[1] < math.inf:
-                raise ValueError(f"{key}.{name}={list(pair)} is no range: give [LOW,HIGH] in dB")
+            check_interval(f"{key}.{name}", getattr(r, name), unit="dB")
         if r.noise_probability > 0 and d.clips is None:
             raise ValueError(f"{key}.noise_probability={r.noise_probability} needs noise: give a folder as data.clips")
         if r.tune and r.dev is None:
