@@ -190,7 +190,7 @@ def unlocked_schema(config_class: type) -> Any:
     """A dataclass as OmegaConf's typed configuration, unlocked: frozen dataclasses arrive read-only."""
     from omegaconf import DictConfig, OmegaConf
 
-    def unlock(node: DictConfig) -> None:
+    def unlock(node: Any) -> None:
         OmegaConf.set_readonly(node, None)
         for key in node:
             if isinstance(node._get_node(key), DictConfig) and not OmegaConf.is_missing(node, key):

@@ -61,11 +61,12 @@ def _read_manifest(manifest: Path, split: str | None) -> list[Entry]:
         if missing:
             raise ValueError(f"{manifest} lacks the column(s) {missing}; its first line must name them, tab-separated")
         for row in rows:
+            if split is not None and row.get("split") != split:
+                continue
             if empty := [column for column in ("path", "speaker") if not row[column]]:
                 raise ValueError(f"{manifest}:{rows.line_num}: no {empty[0]} given; write one, or remove the row")
-            if split is None or row.get("split") == split:
-                others = (row.get(column) or "" for column in OPTIONAL_COLUMNS)
-                entries.append(Entry(manifest.parent / row["path"], row["speaker"], *others))
+            others = (row.get(column) or "" for column in OPTIONAL_COLUMNS)
+            entries.append(Entry(manifest.parent / row["path"], row["speaker"], *others))
     return entries
 
 

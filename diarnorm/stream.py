@@ -274,16 +274,16 @@ class Stream:
 
 
 def find_device(name: str) -> torch.device:
-    """The device called `name` ("cpu", "cuda", "cuda:1", "mps").
+    """The device called `name` ("cpu", "cuda", "cuda:1", "mps"), with its number where it has one.
 
     Raises:
         ValueError: no such kind of device, or none on this machine.
     """
     try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
+        probe = torch.zeros(1, device=name)
+        probe.item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ValueError(
             f"device={name} cannot be used here: give cpu, or cuda or mps on a machine that has it"
         ) from error
-    return device
+    return probe.device

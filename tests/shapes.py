@@ -3,11 +3,11 @@
 NumPy's numbers pass as Python's, whole numbers as floats, and a text buffer as a text file.
 """
 
-from io import StringIO
+from io import TextIOBase
 from typing import TextIO
 
 import numpy as np
 from beartype import BeartypeConf, FrozenDict, beartype
 
-ALSO = {int: int | np.integer, float: float | int | np.floating | np.integer, TextIO: TextIO | StringIO}
+ALSO = {int: int | np.integer, float: float | int | np.floating | np.integer, TextIO: TextIO | TextIOBase}
 check = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(ALSO)))

@@ -77,6 +77,13 @@ def test_mistakes_name_file_and_row(tmp_path: Path, text: str, message: str) -> 
         read_entries(write(tmp_path, text))
 
 
+def test_rows_of_other_splits_may_lack_a_speaker(tmp_path: Path) -> None:
+    path = write(tmp_path, "path\tspeaker\tsplit\na.wav\tanna\ttrain\nb.wav\t\tunlabelled\n")
+    assert [entry.speaker for entry in read_entries(path, "train")] == ["anna"]
+    with pytest.raises(ValueError, match=r"list\.tsv:3: no speaker given"):
+        read_entries(path)
+
+
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing does not exist"):
         read_entries(tmp_path / "nothing")

@@ -74,6 +74,7 @@ def test_ranges_are_refused_by_key(key: str, legal: Any, illegal: Any) -> None:
         with_value(key, illegal)
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(("key", "default"), numbers().items())
 def test_no_number_is_left_unchecked(key: str, default: Any) -> None:
     """NaN for every number; one end and three for every range, and the ends the other way round."""
@@ -105,6 +106,7 @@ def test_shares_have_a_sum(key: str, value: list[float]) -> None:
         with_value(key, value)
 
 
+@pytest.mark.unchecked
 def test_units_stand_in_the_advice() -> None:
     for key, value, end in (("noise.snr_db", 3 * [1.0], "in dB"), ("turns.mid_turn_s", [2.0, 1.0], "in s")):
         with pytest.raises(ValueError, match=rf"is no range: give \[LOW,HIGH\] {end}$"):
