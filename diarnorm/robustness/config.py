@@ -51,9 +51,10 @@ class RobustnessConfig(Changes):
     quiet: tuple[str, ...] = ()
     """Corruptions or families that put silence in, or `all` of them: there must be no speech in it."""
     same_labels: tuple[str, ...] = ()
-    """Corruptions, families or `all`: after what happens there labels must be those of the clean run."""
+    """Corruptions, families or `all`: after what happens there labels must be those of the clean run. Not for what
+    comes before everybody: then labels are but the order of first turns."""
     same_labels_share: float = 0.9
-    """Least share of the speech after it that must have them; edges of turns and overlaps may move a little."""
+    """Least share of the speech after it that must have them."""
     edge_s: float = 0.5
     """What of a silence, at either end, is not asked about: pauses are bridged, and edges of turns are not exact."""
     recovery_distance: float = 0.2
@@ -64,8 +65,9 @@ class RobustnessConfig(Changes):
     skip_overlap: bool = False
     num_resamples: int = 1000
     seed: int = 0
-    batch_s: float = 1800.0
-    """Seconds of audio that go through a model together; more is faster and takes more memory, 1 MB per second."""
+    batch_s: float = 900.0
+    """Seconds of audio that go through a model together; more is faster and takes more memory: in each process 1 MB
+    per second, twice that where silence that is put in makes it twice as long."""
     workers: int = 1
     """Processes, each on one CPU thread."""
     device: str = "cpu"

@@ -5,6 +5,7 @@ from typing import Any
 
 from diarnorm.resources import code_sha256, commit, processor
 from diarnorm.robustness.columns import FALLS
+from diarnorm.robustness.intervals import FEW
 from diarnorm.robustness.records import measuring_code
 from diarnorm.robustness.study import Study
 
@@ -32,13 +33,13 @@ def conventions(study: Study) -> list[str]:
         f"made by diarnorm {made['diarnorm']}, commit {made['commit']}, on {made['processor']}, "
         f"{made['num_cores']} cores, device {config.device}; code that measures {made['code_sha256'][:12]}",
         "change: pooled DER of the changed recordings less that of the clean ones, in points; 95 % interval by paired "
-        f"bootstrap over recordings ({config.num_resamples} resamples)",
+        f"bootstrap over recordings ({config.num_resamples} resamples), of fewer than {FEW} by Student's distribution",
         "a margin is about how much the DER grows; holds: the whole interval is within it; fails: all of it is beyond; "
         f"undecided: the recordings do not tell; {FALLS}: all of the interval is below 0",
         "false speech: speech of the model where nobody speaks; labels added: against the clean run, mean and most",
         "drift: mean of 1 - cosine between the speaker embeddings of the same frames, where somebody speaks",
-        "the same labels: share of the speech after the first change, outside of changes, for which both runs have the "
-        f"same set of labels; asked for: {100 * config.same_labels_share:g} %",
+        "the same labels: share of the speech after the first change, outside of changes, in which one label alone "
+        f"speaks in both runs, with the same one; asked for: {100 * config.same_labels_share:g} %",
         "level: RMS about the mean; speech level: active speech level after ITU-T P.56; medians over recordings",
         "recovery: median time from the end of a change, or of the slope of a jump of the level, until the activity of "
         f"every slot stays within {config.recovery_distance:g} of the clean run's for {config.recovery_hold_s:g} s",

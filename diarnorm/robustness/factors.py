@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diarnorm.robustness.rows import Row, worst_verdict
+from diarnorm.robustness.rows import FAILS, Row, worst_verdict
 from diarnorm.robustness.study import Study
 
 
@@ -25,8 +25,8 @@ class Factor:
 
 
 def factors_of(study: Study, rows: Iterable[Row]) -> list[Factor]:
-    """Every corruption of every set for every model, over those of its severities that have a margin; over all, where
-    none has."""
+    """Every corruption of every set for every model, over those of its severities that have a margin, or that fail in
+    something else, such as speech in silence; over all, where there are none."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     factors = {each.name: each.factor for each in study.conditions if not (each.is_clean or each.is_alone)}
     for row in rows:
@@ -34,7 +34,7 @@ def factors_of(study: Study, rows: Iterable[Row]) -> list[Factor]:
             groups.setdefault((row.set_name, factors[row.condition], row.model), []).append(row)
     found: list[Factor] = []
     for (set_name, factor, model), group in groups.items():
-        judged = [row for row in group if row.margin is not None] or group
+        judged = [row for row in group if row.margin is not None or row.outcome == FAILS] or group
         verdict = worst_verdict(row.outcome for row in judged)
         guilty = [row for row in judged if row.outcome == verdict]
         worst = max(guilty, key=lambda row: float("-inf") if row.change.points is None else row.change.points)

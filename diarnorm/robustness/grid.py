@@ -13,7 +13,7 @@ from scipy import stats
 
 from diarnorm.evaluation.scores import Components
 from diarnorm.robustness.conditions import CLEAN, Condition
-from diarnorm.robustness.intervals import draws, figure, ratios
+from diarnorm.robustness.intervals import draws, figure, pull_of, ratios, spread_of
 from diarnorm.robustness.records import Record
 from diarnorm.robustness.rows import Change, Row, worst_verdict
 from diarnorm.robustness.study import Study
@@ -155,7 +155,7 @@ def _difference(study: Study, one: _Kind, other: _Kind) -> tuple[Change, float |
         drawn = draws(len(recordings), study.config.num_resamples, study.config.seed)
         value += 100 * sign * der
         resampled = resampled + 100 * sign * ratios(errors_s, speech_s, drawn)
-        pull = pull + 100 * sign * (errors_s - der * speech_s) / max(speech_s.sum(), NO_SPREAD)
+        pull = pull + 100 * sign * pull_of(errors_s, speech_s)
     found = figure(value, resampled, len(pull))
     return Change(found.value, found.low, found.high), _chance(value, pull)
 
@@ -166,7 +166,7 @@ def _chance(value: float, pull: Float[np.ndarray, " recordings"]) -> float | Non
     free = len(pull) - 1
     if free < 1:
         return None
-    spread = float(np.sqrt((free + 1) / free * np.square(pull).sum()))
+    spread = spread_of(pull)
     if spread < NO_SPREAD:
         return float(abs(value) < NO_SPREAD)
     return float(2 * stats.t.sf(abs(value) / spread, free))

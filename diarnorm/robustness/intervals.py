@@ -1,6 +1,7 @@
 """Intervals over recordings: they are drawn anew with replacement, the same ones for every figure of a study.
 
-Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993 (percentile intervals).
+Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993 (percentile intervals). Percentiles of few
+recordings lie too near to one another: what verdicts of fewer than `FEW` rest on comes from Student's distribution.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,10 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
+from scipy import stats
+
+FEW = 10
+"""From so many recordings on percentiles make intervals on which verdicts rest."""
 
 Draws = Int[np.ndarray, "resamples recordings"]
 Resampled = Float[np.ndarray, " resamples"]
@@ -44,6 +49,32 @@ def ratio_of(parts: Sequence[float], wholes: Sequence[float], num_resamples: int
     if sum(wholes) <= 0:
         return Figure()
     return figure(sum(parts) / sum(wholes), ratios(parts, wholes, draws(len(parts), num_resamples, seed)), len(parts))
+
+
+def share_of(parts: Sequence[float], wholes: Sequence[float], num_resamples: int, seed: int) -> Figure:
+    """`ratio_of` parts of the wholes, of few recordings with Student's interval, within 0 to 1."""
+    found = ratio_of(parts, wholes, num_resamples, seed)
+    if found.value is None or not 2 <= len(parts) < FEW:
+        return found
+    low, high = student(found.value, pull_of(parts, wholes))
+    return Figure(found.value, max(0.0, low), min(1.0, high))
+
+
+def pull_of(parts: ArrayLike, wholes: ArrayLike) -> Float[np.ndarray, " recordings"]:
+    """What each recording adds to the ratio of the sums, to first order: 0 in all."""
+    part, whole = np.asarray(parts, float), np.asarray(wholes, float)
+    return (part - part.sum() / whole.sum() * whole) / whole.sum()
+
+
+def spread_of(pull: Float[np.ndarray, " recordings"]) -> float:
+    """Standard error of a figure to which two recordings or more add this."""
+    return float(np.sqrt(len(pull) / (len(pull) - 1) * np.square(pull).sum()))
+
+
+def student(value: float, pull: Float[np.ndarray, " recordings"]) -> tuple[float, float]:
+    """95 % interval of a figure by Student's distribution, which of recordings with as much speech each is exact."""
+    reach = float(stats.t.ppf(0.975, len(pull) - 1)) * spread_of(pull)
+    return value - reach, value + reach
 
 
 def mean_of(values: Sequence[float | None], num_resamples: int, seed: int) -> Figure:

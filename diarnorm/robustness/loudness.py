@@ -84,10 +84,13 @@ def speaker(sound: Sound, severity: float, rng: np.random.Generator) -> Sound:
 
 
 def _stepping(sound: Sound, at: Sequence[int], severity: float, rng: np.random.Generator) -> Sound:
-    """Gain of `severity` dB and as much down in turns, a step at each of these samples; the slopes are the events."""
+    """Gain of `severity` dB and as much down in turns, a step at each of these samples; the slopes are the events.
+
+    At the first sample nothing jumps.
+    """
     length, half = len(sound.samples), HOP_SAMPLES // 2
     number = np.searchsorted(at, np.arange(length), side="right") + rng.integers(2)
-    slopes = [(max(0, place - half), min(length, place + half)) for place in at if place < length]
+    slopes = [(max(0, place - half), min(length, place + half)) for place in at if 0 < place < length]
     return _scaled(sound, _smooth(np.where(number % 2, severity, -severity)), in_seconds(slopes))
 
 

@@ -78,10 +78,11 @@ def recovery(
 def labels_after(
     clean: Sequence[Turn], changed: Sequence[Turn], frames: Int[np.ndarray, " changed"], events: Spans
 ) -> tuple[float, float]:
-    """Seconds after the end of the first event, outside all events, in which somebody speaks in the clean run and in
-    the changed one; and those of them in which the same labels speak.
+    """Seconds after the end of the first event, outside all events, in which one label alone speaks in the clean run
+    and one alone in the changed one; and those of them in which it is the same label.
 
-    A stream names speakers in the order in which they come, and both runs are alike up to the event: a label means the
+    Where two speak in either run, sets of labels differ by edges that have moved, which says nothing of labels. A
+    stream names speakers in the order in which they come, and both runs are alike up to the event: a label means the
     same before and after it, whatever was put in between.
     """
     inside = frames_in(events, len(frames))
@@ -92,7 +93,7 @@ def labels_after(
     names = sorted({turn.speaker for turn in (*clean, *changed)})
     before = _labels_in(clean, names, int(frames.max(initial=-1)) + 1)[frames[common]]
     after = _labels_in(changed, names, len(frames))[common]
-    spoken = before.any(axis=1) & after.any(axis=1)
+    spoken = (before.sum(axis=1) == 1) & (after.sum(axis=1) == 1)
     return frames_to_seconds(int(spoken.sum())), frames_to_seconds(int((spoken & (before == after).all(axis=1)).sum()))
 
 

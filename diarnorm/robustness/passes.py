@@ -60,7 +60,7 @@ def make_sheet(recordings: Sequence[Float[np.ndarray, " samples"]]) -> Sheet:
     lengths = tuple(len(samples) for samples in recordings)
     padded = torch.zeros(len(recordings), frames_covering(max(lengths)) * FRAME_SAMPLES)
     for row, samples in zip(padded, recordings, strict=True):
-        row[: len(samples)] = torch.from_numpy(samples)
+        row[: len(samples)] = torch.tensor(samples)
     return Sheet(fbank_offline(padded), lengths)
 
 

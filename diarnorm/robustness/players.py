@@ -13,7 +13,7 @@ from diarnorm.evaluation.recordings import Recording
 from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.corruption import Sound
 from diarnorm.robustness.measures import speech_in
-from diarnorm.robustness.runner import Item, changed
+from diarnorm.robustness.runner import Item, changed, samples_of
 from diarnorm.timebase import SAMPLE_RATE, seconds_to_samples
 
 LEAD_S = 1.0
@@ -35,9 +35,10 @@ def players_of(recording: Recording, conditions: Sequence[Condition], length_s: 
     Raises:
         ValueError: the recording cannot be read.
     """
-    found = []
+    found, item = [], Item(recording)
+    (samples,) = samples_of((item,))
     for condition in conditions:
-        heard = changed(Item(recording), condition, seed)
+        heard = changed(item, samples, condition, seed)
         start_s = max(0.0, heard.sound.events[0][0] - LEAD_S) if heard.sound.events else _fullest(heard.sound, length_s)
         first = seconds_to_samples(start_s)
         found.append(Player(condition.name, mp3_uri(heard.samples[first : first + seconds_to_samples(length_s)])))

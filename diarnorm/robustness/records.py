@@ -57,8 +57,8 @@ class Record:
         clean_attention: the same in the clean run on the same frames.
         uniform_attention: what their number alone would make it.
         recovery_s: see `measures.recovery`.
-        after_s: speech after a change, in both runs; see `measures.labels_after`.
-        same_labels_s: that with the labels of the clean run.
+        after_s: seconds after a change in which one speaks in both runs; see `measures.labels_after`.
+        same_labels_s: those with the label of the clean run.
     """
 
     key: str

@@ -17,7 +17,7 @@ WORST = (FAILS, UNDECIDED, HOLDS)
 
 @dataclass(frozen=True)
 class Change:
-    """Change of the pooled DER against the clean recordings, in points, with its 95 % interval.
+    """Change of the pooled DER against the clean recordings, in points, with its 95 % interval; see `change_of`.
 
     `low` and `high` are None for fewer than two recordings, everything is where there is no speech.
     """

@@ -136,7 +136,10 @@ def do_job(job: Job) -> list[Record]:
     Raises:
         ValueError: a recording that cannot be read, or changed, or a peer that does not do its work.
     """
-    heard = [changed(item, job.condition, job.seed) for item in job.items]
+    heard = [
+        changed(item, samples, job.condition, job.seed)
+        for item, samples in zip(job.items, samples_of(job.items), strict=True)
+    ]
     found = {peer.name: _ask_peer(peer, job, heard) for peer in job.peers}
     if job.models:
         sheet = _sheet_of(heard, job.condition)
@@ -166,8 +169,7 @@ def _record(key: str, name: str, job: Job, item: Item, heard: "Heard", measured:
 
 def _ask_model(candidate: Candidate, job: Job, heard: Sequence["Heard"], sheet: Sheet) -> list[dict[str, Any]]:
     """All measurements of a model, for every item."""
-    recordings = tuple(item.recording for item in job.items if item.recording is not None)
-    clean = _clean_side(recordings) if recordings else None
+    clean = None if job.items[0].recording is None else _clean_side(job.items)
     before = None if clean is None else clean.traces(candidate)
     if before is not None and job.condition.is_clean:
         traces = before
@@ -215,21 +217,30 @@ class Heard:
     speech_level_db: float | None
 
 
-def changed(item: Item, condition: Condition, seed: int) -> Heard:
-    """An item's audio under a condition; the draws depend on the recording, and are the same for every severity."""
-    if item.recording is None:
-        clean = Sound(np.zeros(seconds_to_samples(item.silence_s), np.float32), (), ())
-    else:
-        clean = Sound(_samples_of(item.recording), item.recording.reference, ())
-    sound = corrupt(clean, condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
+def changed(item: Item, samples: Float32[np.ndarray, " samples"], condition: Condition, seed: int) -> Heard:
+    """An item's audio, which has these samples, under a condition; the draws depend on the recording, and are the
+    same for every severity."""
+    reference = () if item.recording is None else item.recording.reference
+    sound = corrupt(Sound(samples, reference, ()), condition.spec, zlib.crc32(f"{seed} {item.name}".encode()))
     mono = Mono16k(SAMPLE_RATE)
-    samples = np.concatenate([mono.push(sound.samples), mono.finish()])
-    return Heard(sound, samples, mono.report, active_speech_level(samples))
+    taken = np.concatenate([mono.push(sound.samples), mono.finish()])
+    return Heard(sound, taken, mono.report, active_speech_level(taken))
 
 
-def _samples_of(recording: Recording) -> Float32[np.ndarray, " samples"]:
-    assert recording.audio is not None
-    return read_mono(recording.audio)[0]
+@lru_cache(maxsize=1)
+def samples_of(items: tuple[Item, ...]) -> tuple[Float32[np.ndarray, " samples"], ...]:
+    """Samples of the items as they are, which nobody may change: decoded once for all conditions."""
+    found = tuple(map(_read, items))
+    for samples in found:
+        samples.setflags(write=False)
+    return found
+
+
+def _read(item: Item) -> Float32[np.ndarray, " samples"]:
+    if item.recording is None:
+        return np.zeros(seconds_to_samples(item.silence_s), np.float32)
+    assert item.recording.audio is not None
+    return read_mono(item.recording.audio)[0]
 
 
 def _sheet_of(heard: Sequence[Heard], condition: Condition) -> Sheet:
@@ -241,8 +252,8 @@ def _sheet_of(heard: Sequence[Heard], condition: Condition) -> Sheet:
 class CleanSide:
     """Recordings as they are, and what models make of them."""
 
-    def __init__(self, recordings: tuple[Recording, ...]) -> None:
-        self.sheet = make_sheet([_samples_of(recording) for recording in recordings])
+    def __init__(self, items: tuple[Item, ...]) -> None:
+        self.sheet = make_sheet(samples_of(items))
         self._traces: dict[Candidate, list[Trace]] = {}
 
     def traces(self, candidate: Candidate) -> list[Trace]:
@@ -253,6 +264,6 @@ class CleanSide:
 
 
 @lru_cache(maxsize=1)
-def _clean_side(recordings: tuple[Recording, ...]) -> CleanSide:
+def _clean_side(items: tuple[Item, ...]) -> CleanSide:
     """A process stays with the same recordings for many jobs."""
-    return CleanSide(recordings)
+    return CleanSide(items)

@@ -8,13 +8,15 @@ import numpy as np
 from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.robustness.conditions import CLEAN, Condition
 from diarnorm.robustness.config import RobustnessConfig
-from diarnorm.robustness.intervals import Figure, mean_of, median_of, ratio_of, total_of
+from diarnorm.robustness.intervals import FEW, Figure, mean_of, median_of, pull_of, share_of, student, total_of
 from diarnorm.robustness.records import Record
 from diarnorm.robustness.rows import FAILS, HOLDS, UNDECIDED, Change, Row, Spread
 from diarnorm.robustness.study import Study
 
-FEW = 10
+ONE_BY_ONE = 10
 """Up to so many recordings are told one by one."""
+NO_SPEECH_S = 1e-3
+"""What is less is rounding."""
 
 
 def rows_of(study: Study) -> list[Row]:
@@ -73,7 +75,7 @@ def _speech(study: Study, condition: Condition, records: Sequence[Record], clean
     names = ("event_s", "event_speech_s", "inserted_s", "inserted_speech_s")
     sums = {name: sum(getattr(each, name) for each in records) for name in names}
     added = [ours.num_speakers - theirs.num_speakers for ours, theirs in zip(records, clean, strict=False)]
-    kept = ratio_of(
+    kept = share_of(
         [each.same_labels_s for each in records], [each.after_s for each in records], *_resampling(study.config)
     )
     return {
@@ -108,7 +110,7 @@ def _inside(records: Sequence[Record], clean: Sequence[Record]) -> dict[str, Any
 
 def _one_by_one(records: Sequence[Record], clean: Sequence[Record]) -> dict[str, Any]:
     """Changes of single recordings, where they are few."""
-    if len(records) > FEW or len(clean) != len(records):
+    if len(records) > ONE_BY_ONE or len(clean) != len(records):
         return {"recordings": (), "changes": ()}
     pairs = [(ours.errors.der, theirs.errors.der) for ours, theirs in zip(records, clean, strict=True)]
     changes = tuple(None if a is None or b is None else 100 * (a - b) for a, b in pairs)
@@ -144,19 +146,27 @@ def _quiet_verdict(looked_at_s: float, speech_s: float) -> str:
     """Whether nobody was heard in silence; where nothing of it was looked at, nobody knows."""
     if looked_at_s == 0:
         return UNDECIDED
-    return HOLDS if speech_s == 0 else FAILS
+    return HOLDS if speech_s < NO_SPEECH_S else FAILS
 
 
 def change_of(study: Study, changed: Sequence[Sequence[Components]], clean: Sequence[Sequence[Components]]) -> Change:
-    """Change from models' scores of the same recordings: those of several models on a recording are added up."""
+    """Change from models' scores of the same recordings: those of several models on a recording are added up.
+
+    Of few recordings with Student's interval, see `intervals`.
+    """
     ours, theirs = ([pooled(scores) for scores in zip(*each, strict=True)] for each in (changed, clean))
     after, before = pooled(ours).der, pooled(theirs).der
     if after is None or before is None:
         return Change(None, None, None)
+    points = 100 * (after - before)
+    if 2 <= len(ours) < FEW:
+        parts = (np.array([(each.error_s, each.speech_s) for each in some]).T for some in (ours, theirs))
+        its, others = (pull_of(*each) for each in parts)
+        return Change(points, *student(points, 100 * (its - others)))
     config = study.config
     interval = bootstrap_difference(ours, theirs, num_resamples=config.num_resamples, seed=config.seed)
     low, high = (None, None) if interval is None else (100 * bound for bound in interval)
-    return Change(100 * (after - before), low, high)
+    return Change(points, low, high)
 
 
 def pooled_ders(study: Study) -> dict[str, float]:

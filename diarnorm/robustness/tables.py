@@ -18,7 +18,7 @@ from diarnorm.robustness.grid import Cell, Contrast
 from diarnorm.robustness.rows import FAILS, Row
 from diarnorm.robustness.study import Study
 
-VERDICTS = "Verdicts: the worst over severities with a margin, and the largest change that has it"
+VERDICTS = "Verdicts: the worst over severities with a margin or a failure, and the largest change that has it"
 CONTRASTS = "Norms against one another: difference of the changes, in points"
 
 
@@ -188,10 +188,18 @@ def write_tables(
     pictures: Mapping[str, Path] | None = None,
 ) -> list[Path]:
     """Write `report.md` and `report.json`; their paths."""
-    text = json.dumps(everything(study, rows, cells, contrasts), ensure_ascii=False, indent=1, allow_nan=False)
+    text = report(study, rows, cells, contrasts, pictures)
     paths = []
-    for name, content in (("report.md", report(study, rows, cells, contrasts, pictures)), ("report.json", f"{text}\n")):
+    for name, content in (("report.md", text), ("report.json", _json(everything(study, rows, cells, contrasts)))):
         with replacing(folder / name) as partial:
             partial.write_text(content, "utf-8")
         paths.append(folder / name)
     return paths
+
+
+def _json(values: dict[str, Any]) -> str:
+    """As text to read, but a line for each of the records, which are many."""
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False, allow_nan=False) for each in values["records"])
+    others = {name: value for name, value in values.items() if name != "records"}
+    text = json.dumps(others, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}")
+    return f'{text},\n "records": [\n{lines}\n ]\n}}\n'

@@ -1,7 +1,11 @@
 """Conditions from words: what stands for what, and which margin counts."""
 
-import pytest
+from fractions import Fraction
 
+import pytest
+import yaml
+
+from diarnorm.resources import recipes_dir
 from diarnorm.robustness.conditions import Condition, find_conditions, find_players
 from diarnorm.robustness.config import Margin, RobustnessConfig
 from diarnorm.robustness.corruption import catalogue, corrupt, parse
@@ -44,6 +48,19 @@ def test_halves_and_quiet_by_family_and_the_clean_side_has_halves_too() -> None:
     found = named(corruptions=("loudness.swing=6", "silence.middle=1"), halves=("loudness.swing",), quiet=("silence",))
     assert [each.with_halves for each in found.values()] == [True, True, False]
     assert [each.is_quiet for each in found.values()] == [False, False, True]
+
+
+def test_silence_of_the_recipe_leaves_the_grid_of_chunks_as_it_is() -> None:
+    """But for two that are there to show what another grid does."""
+    recipe = yaml.safe_load((recipes_dir() / "robustness" / "conditions.yaml").read_text("utf-8"))
+    silences = [Fraction(each.partition("=")[2]) for each in recipe["corruptions"] if each.startswith("silence.")]
+    odd = [float(length_s) for length_s in silences if length_s % Fraction("0.96")]
+    assert odd == [0.1, 10]
+    assert len(silences) == 21
+    kept = named(corruptions=tuple(recipe["corruptions"]), same_labels=tuple(recipe["same_labels"]))
+    assert {each.factor for each in kept.values() if each.keeps_labels} == {
+        f"silence.{name}" for name in ("middle", "gaps", "lsb", "hum_50", "hum_60")
+    }
 
 
 def test_labels_are_kept_where_asked() -> None:

@@ -72,6 +72,14 @@ def test_steps_at_turns() -> None:
     np.testing.assert_allclose(np.abs(steps[:: SAMPLE_RATE // 2][[0, 1, 3, 4, 7, 14]]), 20, atol=1e-3)
 
 
+def test_a_turn_at_the_first_sample_is_no_jump() -> None:
+    sound = flat(6.0, turns=(Turn(0.0, 2.0, "a"), Turn(3.0, 5.0, "b")))
+    damaged = corrupt(sound, parse(["loudness.turns=20"]), 1)
+    np.testing.assert_allclose(damaged.events, [(2.995, 3.005)])
+    levels = gain_db(damaged, sound)[[0, SAMPLE_RATE, 4 * SAMPLE_RATE]]
+    np.testing.assert_allclose(levels, levels[0] * np.array([1, 1, -1]), atol=1e-3)
+
+
 def test_a_tremolo_is_one_line_at_one_hertz() -> None:
     spectrum = np.abs(np.fft.rfft(curve("loudness.tremolo=12"))) / (30 * SAMPLE_RATE)
     assert spectrum.argmax() == 60  # cycles in 60 s

@@ -69,15 +69,25 @@ def test_labels_after_a_change_are_compared_with_those_of_the_same_moments() -> 
     at, event = (lambda a, b, who: Turn(0.08 * a, 0.08 * b, who)), [(0.32, 0.64)]
     clean = [at(0, 4, "x"), at(4, 7, "x"), at(6, 9, "y")]
     same = [at(0, 4, "x"), at(8, 11, "x"), at(10, 13, "y")]
-    assert labels_after(clean, same, frames, event) == pytest.approx((5 * 0.08, 5 * 0.08))
-    other = [at(0, 4, "x"), at(8, 11, "z"), at(10, 13, "y")]  # the first two, and both together
-    assert labels_after(clean, other, frames, event) == pytest.approx((5 * 0.08, 2 * 0.08))
-    missed = [at(0, 4, "z"), at(10, 13, "y")]  # before it is not asked; the overlap has another set
-    assert labels_after(clean, missed, frames, event) == pytest.approx((3 * 0.08, 2 * 0.08))
+    assert labels_after(clean, same, frames, event) == pytest.approx((4 * 0.08, 4 * 0.08))  # not where both speak
+    other = [at(0, 4, "x"), at(8, 11, "z"), at(10, 13, "y")]  # the first two
+    assert labels_after(clean, other, frames, event) == pytest.approx((4 * 0.08, 2 * 0.08))
+    missed = [at(0, 4, "z"), at(10, 13, "y")]  # before it is not asked
+    assert labels_after(clean, missed, frames, event) == pytest.approx((2 * 0.08, 2 * 0.08))
     assert labels_after(clean, same, frames, []) == (0.0, 0.0)
     assert labels_after(clean, same, frames, [(0.0, 2.0)]) == (0.0, 0.0)
-    twice = labels_after(clean, other, frames, [*event, (0.8, 0.88)])  # frame 10, in which both speak
-    assert twice == pytest.approx((4 * 0.08, 2 * 0.08))
+    twice = labels_after(clean, other, frames, [*event, (0.72, 0.8)])  # frame 9, where the second x is z
+    assert twice == pytest.approx((3 * 0.08, 2 * 0.08))
+
+
+def test_moved_edges_and_overlaps_are_no_other_labels() -> None:
+    """After frame 1: y goes on for two frames more, into x, and starts an overlap; who it is stays the same."""
+    frames, at = np.arange(12), (lambda a, b, who: Turn(0.08 * a, 0.08 * b, who))
+    clean = [at(2, 6, "y"), at(6, 12, "x")]
+    moved = [at(2, 8, "y"), at(6, 12, "x"), at(11, 12, "y")]
+    after_s, same_s = labels_after(clean, moved, frames, [(0.0, 0.08)])
+    assert after_s == pytest.approx(7 * 0.08)  # 2 to 5, and 8 to 10
+    assert same_s == after_s
 
 
 def test_attention_share_by_hand() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from diarnorm.audio.reader import read_mono
 from diarnorm.evaluation.recordings import Recording
 from diarnorm.evaluation.scoring import score_recording
 from diarnorm.files import file_sha256
@@ -21,6 +22,7 @@ from diarnorm.robustness import study as study_module
 from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.corruption import Sound, corrupt, parse
 from diarnorm.robustness.records import AFTERWARDS, BEFORE, NAME, Record, measuring_code
+from diarnorm.robustness.runner import Item
 from diarnorm.robustness.study import Study, batches, find_models, study
 from diarnorm.robustness.summary import rows_of
 from diarnorm.stream import Diarizer
@@ -277,6 +279,26 @@ def test_the_region_moves_with_what_is_put_in(folder: Path, tmp_path: Path) -> N
     assert later.errors.speech_s == pytest.approx(clean.errors.speech_s)
     unmoved = study(replace(config, sets={"x": {**source, "region_s": [0.0, 2.0]}}), tmp_path, folder).records
     assert unmoved["loud", "x", "b_one", "silence.start=1"].errors.speech_s == pytest.approx(1.0)
+
+
+def test_recordings_are_decoded_once_for_all_conditions(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner.samples_of.cache_clear()
+    runner._clean_side.cache_clear()
+    read: list[str] = []
+
+    def counted(path: Path) -> Any:
+        read.append(Path(path).stem)
+        return read_mono(path)
+
+    monkeypatch.setattr(runner, "read_mono", counted)
+    words = ("loudness.gain=-20", "dc.offset=0.1")
+    study(configure(corruptions=words, alone=(), models="models/loud.safetensors"), tmp_path, folder)
+    assert sorted(read) == sorted(REFERENCES)
+    (samples,) = runner.samples_of((Item(None, 1.0),))
+    with pytest.raises(ValueError, match="read-only"):
+        samples[0] = 1.0
 
 
 def test_batches_hold_recordings_of_like_length() -> None:

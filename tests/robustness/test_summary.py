@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from diarnorm.evaluation.scores import Components, bootstrap_difference
+from diarnorm.robustness.config import Margin
 from diarnorm.robustness.factors import factors_of
 from diarnorm.robustness.rows import Change, Row, worst_verdict
-from diarnorm.robustness.summary import pooled_ders, rows_of
+from diarnorm.robustness.summary import change_of, pooled_ders, rows_of
 from diarnorm.robustness.tables import finding
 from tests.robustness.madeup import NAMES, made_up
 
@@ -27,15 +29,38 @@ def test_the_change_is_pooled_and_its_interval_is_paired() -> None:
     assert found.clean.der == pytest.approx(0.1)
     assert found.errors.der == pytest.approx((8 * 3.0 + 0.1 * 28) / 80)
     assert found.change.points == pytest.approx(100 * (8 * 2.0 + 0.1 * 28) / 80)
-    interval = bootstrap_difference(
-        [worse(at) for at in range(8)], [Components(0.5, 0.3, 0.2, 10.0)] * 8, num_resamples=200, seed=0
-    )
-    assert interval is not None
-    assert (found.change.low, found.change.high) == pytest.approx([100 * each for each in interval])
+    grown = [100 * (worse(at).error_s - 1.0) / 10.0 for at in range(8)]  # as much speech in each: Student's paired one
+    interval = stats.ttest_1samp(grown, 0.0).confidence_interval(0.95)
+    assert (found.change.low, found.change.high) == pytest.approx((interval.low, interval.high))
     assert found.verdict == "fails"
     unchanged = row(rows, "b", "loudness.swing=20")
     assert (unchanged.change, unchanged.verdict) == (Change(0.0, 0.0, 0.0), "holds")
     assert pooled_ders(made_up()) == {f"x.{model}": pytest.approx(0.1) for model in "abcd"}
+
+
+def test_intervals_of_ten_recordings_are_by_bootstrap_and_those_of_nine_wider() -> None:
+    study = made_up()
+    before, after = [Components(0.5, 0.3, 0.2, 10.0)] * 10, [worse(at) for at in range(10)]
+    ten = change_of(study, [after], [before])
+    interval = bootstrap_difference(after, before, num_resamples=200, seed=0)
+    assert interval is not None
+    assert (ten.low, ten.high) == pytest.approx([100 * each for each in interval])
+    nine = change_of(study, [after[:9]], [before[:9]])
+    percentiles = bootstrap_difference(after[:9], before[:9], num_resamples=200, seed=0)
+    assert percentiles is not None
+    assert nine.low is not None
+    assert nine.high is not None
+    assert nine.high - nine.low > 1.1 * 100 * (percentiles[1] - percentiles[0])
+
+
+def test_few_recordings_hold_rarely_by_luck() -> None:
+    """Changes of four recordings around a margin of 2: by either side about 2.5 % of verdicts are wrong."""
+    rng, study = np.random.default_rng(0), made_up()
+    before, wrong = [Components(0.5, 0.3, 3.0, 10.0)] * 4, 0
+    for _ in range(400):
+        after = [Components(0.5, 0.3, 3.0 + 0.2 + 0.3 * float(draw), 10.0) for draw in rng.standard_normal(4)]
+        wrong += change_of(study, [after], [before]).verdict(2.0) != "undecided"
+    assert 0.025 < wrong / 400 < 0.08  # percentiles: 0.2
 
 
 @pytest.mark.parametrize(
@@ -178,6 +203,27 @@ def test_factors_take_the_worst_over_severities() -> None:
     assert factors["b", "silence.middle"].verdict == "fails"  # the DER holds, but there was speech in it
     assert len(factors) == 4 * 4
     assert worst_verdict([None]) is None
+
+
+def test_a_failure_without_a_margin_counts() -> None:
+    study = made_up(
+        {("a", "silence.middle=28.8"): {"inserted_speech_s": 3.0}},
+        corruptions=("silence.middle=9.6", "silence.middle=28.8"),
+        margins=(Margin("silence", 0.5, high=10.0),),
+    )
+    found = {each.model: each for each in factors_of(study, rows_of(study))}
+    assert (found["a"].verdict, found["a"].at, finding(found["a"])) == (
+        "fails",
+        "28.8",
+        "+0.0 at 28.8, speech in silence",
+    )
+    assert (found["b"].verdict, found["b"].at) == ("holds", "9.6")
+
+
+def test_rounding_is_no_speech_in_silence() -> None:
+    changes = {(model, "silence.middle=10"): {"inserted_speech_s": s} for model, s in (("a", 1e-15), ("b", 0.01))}
+    rows = rows_of(made_up(changes))
+    assert [row(rows, model, "silence.middle=10").quiet_verdict for model in "ab"] == ["holds", "fails"]
 
 
 def test_a_factor_shows_the_row_that_its_verdict_is_from() -> None:
