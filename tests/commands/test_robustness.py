@@ -70,7 +70,7 @@ def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     config = from_plain(RobustnessConfig, {str(key): value for key, value in values.items()})
     conditions = find_conditions(config)
     changed = [each for each in conditions if not (each.is_clean or each.is_alone)]
-    assert len(changed) == 100
+    assert len(changed) == 101
     severities = Counter(each.factor for each in changed if each.severity is not None)
     assert set(severities) == {each.name for each in catalogue()}
     assert {name for name, number in severities.items() if number < 3} == {
@@ -89,8 +89,12 @@ def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         "dc.offset=0.1": 0.3,
         "dc.drift=0.1": 0.3,
         "dc.step=-0.1": 0.3,
-        "silence.gaps=10": 0.5,
-        "silence.end=30": None,
+        "silence.gaps=9.6": 0.5,
+        "silence.middle=10": 0.5,
+        "loudness.gain_int16=10": 2.0,
+        "loudness.gain_int16=20": None,
+        "loudness.gain_int16=-40": None,
+        "silence.end=28.8": None,
         "band.limit=4000": 2.0,
         "band.limit=2000": None,
         "band.mu_law=6": None,
@@ -100,7 +104,8 @@ def test_the_recipe_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
     assert {name: margins[name] for name in expected} == expected
     silent = [each.name for each in conditions if each.factor.startswith("silence.") and not each.is_alone]
     assert [each.name for each in conditions if each.is_quiet] == silent
-    assert [each.name for each in conditions if each.keeps_labels] == silent
+    in_between = [name for name in silent if not name.startswith(("silence.start", "silence.end"))]
+    assert [each.name for each in conditions if each.keeps_labels] == in_between
     jumps = {each.factor for each in changed if each.with_halves}
     assert {"loudness.swing", "loudness.turns", "dc.step", "loudness.swing noise.pink room.reverb"} <= jumps
     assert {"nothing", "silence.lsb=20", "silence.hum_50=20"} <= {each.name for each in conditions if each.is_alone}
