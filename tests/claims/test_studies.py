@@ -404,7 +404,7 @@ def test_differences_of_fine_tuning_are_paired_by_conversation() -> None:
 
 
 def test_a_seed_whose_own_norm_stopped_is_left_out(tmp_path: Path) -> None:
-    errors = dict.fromkeys(finetuning.ARMS, 0.0)
+    errors: dict[str, float] = dict.fromkeys(finetuning.ARMS, 0.0)
     one_stopped = arms(none=1, naive=1)
     found = finetuning.evidence_of(one_stopped, errors, scored(one_stopped, exact=0.1), [Components(speech_s=1.0)])
     assert values(found) == {"naive_der": 0.0, "exact_der": pytest.approx(1.0), "frozen_der": 0.0}
