@@ -81,6 +81,8 @@ class TrainConfig:
     """Passes of the tuner over all thresholds at the end; 0 leaves them as they are."""
     tune_conversations: int = 40
     tune_duration_s: float = 60.0
+    tune_default_share: float = 0.0
+    """Share of the conversations for tuning that are of the simulator's defaults, not as those of the training are."""
     threads: int = 1
     workers: int = 1
     """Processes that make batches beside the training, on the CPU; 0 makes them in its own, on its device."""
@@ -153,7 +155,7 @@ class RunConfig:
             check_range(f"train.{name}", getattr(t, name), low=1)
         for name in ("seed", "warmup_steps", "weight_decay", "tune_rounds", "workers", "rollout_from"):
             check_range(f"train.{name}", getattr(t, name), low=0)
-        for name in ("decay_from", "final_share", "ema_decay", "rollout_share"):
+        for name in ("decay_from", "final_share", "ema_decay", "rollout_share", "tune_default_share"):
             check_range(f"train.{name}", getattr(t, name), low=0, high=1)
         if not t.chunks:
             raise ValueError("train.chunks is empty: give at least one number of frames")

@@ -86,6 +86,13 @@ class DevelopmentSet:
         return model.memory(h)[0]
 
 
+def joined(sets: Sequence[DevelopmentSet]) -> DevelopmentSet:
+    """One set of all conversations, which are equally long."""
+    references = [turns for each in sets for turns in each.reference.values()]
+    mel = torch.cat([each.mel for each in sets])
+    return DevelopmentSet(mel, {f"dev{number:03d}": turns for number, turns in enumerate(references)})
+
+
 def figures_of(
     reference: Recordings, hypothesis: Recordings, count: Sequence[np.ndarray], uem: Regions | None = None
 ) -> dict[str, float]:

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
 from diarnorm.resources import cache_dir
+from diarnorm.simulation.planner import SimulatorConfig
 from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.training.config import RunConfig, most_speakers
@@ -26,7 +27,7 @@ from diarnorm.training.corpus import (
     make_corpus,
     notes_on,
 )
-from diarnorm.training.develop import DevelopmentSet
+from diarnorm.training.develop import DevelopmentSet, joined
 from diarnorm.training.devrecordings import RecordedSet
 from diarnorm.training.distributed import first_of_machine, num_processes, rank
 from diarnorm.training.loading import load
@@ -185,10 +186,12 @@ class RunData:
         while batches := tuple(self._batch(item) for item in islice(items, t.accumulate)):
             yield batches
 
-    def conversations(self, num: int, duration_s: float, seed: int) -> DevelopmentSet:
-        """Conversations of held-out speakers, simulated as those of the training are."""
+    def conversations(
+        self, num: int, duration_s: float, seed: int, simulator: SimulatorConfig | None = None
+    ) -> DevelopmentSet:
+        """Conversations of held-out speakers, simulated as those of the training are unless told otherwise."""
         assert self.dev_speech is not None
-        simulator = self.config.data.simulator
+        simulator = self.config.data.simulator if simulator is None else simulator
         return DevelopmentSet.simulated(self.dev_speech, num, duration_s, self.clips, seed=seed, simulator=simulator)
 
     def development(self) -> DevelopmentSet | RecordedSet:
@@ -204,7 +207,9 @@ class RunData:
         t = self.config.train
         if self.config.data.recordings.tune:
             return self.development()
-        return self.conversations(t.tune_conversations, t.tune_duration_s, TUNE_SEED)
+        num_default = round(t.tune_conversations * t.tune_default_share)
+        worlds = ((SimulatorConfig(), num_default), (self.config.data.simulator, t.tune_conversations - num_default))
+        return joined([self.conversations(num, t.tune_duration_s, TUNE_SEED, world) for world, num in worlds if num])
 
     def held_out_batches(self) -> list[Batch]:
         """A few batches like those of the last stage, of held-out speakers or, without any, of the recordings of the

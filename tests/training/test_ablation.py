@@ -18,6 +18,7 @@ ROWS = [line for line in README.splitlines() if line.startswith("diarnorm train"
 BUDGET_S = 20 * 3600
 OF_THE_BUDGET = {"data.stages", "train.num_steps", "train.warmup_steps", "train.decay_from", "train.eval_every"}
 OF_THE_BUDGET |= {"train.checkpoint_every", "train.tune_conversations", "train.tune_duration_s"}
+OF_THE_BUDGET |= {"train.tune_rounds", "train.tune_default_share"}
 """Keys in which the recipe differs from base."""
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -53,6 +53,7 @@ def with_value(key: str, value: Any) -> RunConfig:
         ("train.tune_rounds", 0, -1),
         ("train.tune_conversations", 1, 0),
         ("train.tune_duration_s", 1.0, 0.5),
+        ("train.tune_default_share", 1.0, 1.1),
         ("train.threads", 1, 0),
         ("train.workers", 0, -1),
         ("train.warmup_steps", 0, -1),

@@ -110,3 +110,16 @@ def test_batches_are_shared_evenly_or_not_at_all() -> None:
     check_processes(stages, 2)
     with pytest.raises(ValueError, match=r"data.stages\[1\].batch_size=6 cannot be shared by 4 processes: give a mult"):
         check_processes(stages, 4)
+
+
+def test_a_share_of_the_tuning_set_is_of_the_simulators_defaults(corpus: Path) -> None:
+    config = tiny_run(corpus, tune_conversations=3)
+    quiet = replace(config.data.simulator, channel=replace(config.data.simulator.channel, level_db=(-70.0, -65.0)))
+    hard = replace(config, data=replace(config.data, simulator=quiet))
+    half = replace(hard, train=replace(hard.train, tune_default_share=2 / 3))
+    default, own, mixed = (RunData(each).tuning_set() for each in (config, hard, half))
+    assert [len(each.reference) for each in (default, own, mixed)] == [3, 3, 3]
+    assert not torch.equal(default.mel, own.mel)
+    assert torch.equal(mixed.mel, torch.cat([default.mel[:2], own.mel[:1]]))
+    turns = [list(each.reference.values()) for each in (default, own, mixed)]
+    assert turns[2] == turns[0][:2] + turns[1][:1]
