@@ -18,11 +18,13 @@ from diarnorm.memory import MemoryConfig, MemoryOutput, SpeakerMemory
 from diarnorm.model import Model, ModelConfig
 from diarnorm.outputs import FixedOutputs, in_best_order, make_memory
 from diarnorm.stream import Diarizer
-from diarnorm.training.batches import CurriculumStage
+from diarnorm.training.batches import Batch, CurriculumStage
 from diarnorm.training.config import RunConfig, TrainConfig
-from diarnorm.training.losses import Batch, LossConfig, SpeakerHeads, training_losses
+from diarnorm.training.lossconfig import LossConfig
+from diarnorm.training.losses import training_losses
 from diarnorm.training.optimizers import make_optimizer
 from diarnorm.training.trainer import Trainer
+from diarnorm.training.voices import SpeakerHeads
 from tests.tiny import ENCODER, MEMORY, QUICK_TURNS, in_steps, noise, tensors_of, two_voices, whole_chunks
 from tests.tiny_run import differing, tiny_run
 

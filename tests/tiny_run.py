@@ -11,7 +11,7 @@ from diarnorm.memory import MemoryConfig
 from diarnorm.model import ModelConfig
 from diarnorm.training.batches import CurriculumStage
 from diarnorm.training.config import DataConfig, RunConfig, TrainConfig
-from diarnorm.training.losses import LossConfig
+from diarnorm.training.lossconfig import LossConfig
 
 ENCODER = EncoderConfig(dim=16, num_blocks=1, num_heads=2, ff_factor=2, kernel_size=3, left_context=6)
 MEMORY = MemoryConfig(embedding_dim=8, dim=16, num_layers=1, num_heads=2, num_slots=3)

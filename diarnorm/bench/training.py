@@ -195,7 +195,10 @@ def _training_call(norm: str, item: dict[str, "torch.Tensor"], num_classes: int,
 
     from diarnorm.conformer import EncoderConfig
     from diarnorm.model import Model, ModelConfig
-    from diarnorm.training.losses import Batch, LossConfig, SpeakerHeads, training_losses
+    from diarnorm.training.batches import Batch
+    from diarnorm.training.lossconfig import LossConfig
+    from diarnorm.training.losses import training_losses
+    from diarnorm.training.voices import SpeakerHeads
 
     torch.manual_seed(0)
     model = Model(ModelConfig(encoder=EncoderConfig(norm=norm))).to(device).train()

@@ -24,8 +24,8 @@ from diarnorm.files import replacing
 from diarnorm.model import Model
 from diarnorm.modelfile import as_json
 from diarnorm.norms import NORMS
+from diarnorm.training.batches import Batch
 from diarnorm.training.config import RunConfig
-from diarnorm.training.losses import Batch
 from diarnorm.training.resume import decisive
 from diarnorm.training.skips import NothingFiniteError
 from diarnorm.training.trainer import Trainer

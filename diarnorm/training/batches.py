@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Int
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -23,6 +23,15 @@ from diarnorm.turns import Turn
 
 NUM_SPEAKERS = (1, 2, 2, 3, 3, 4, 4, 4)
 """Speakers of the conversations of a development set, in turn."""
+
+
+class Batch(NamedTuple):
+    """Simulated conversations as the trainer sees them."""
+
+    mel: Float[Tensor, "batch mel_frames 80"]
+    activity: Float[Tensor, "batch frames speakers"]
+    speaker_class: Int[Tensor, "batch speakers"]
+    source: Int[Tensor, "batch frames"]
 
 
 @dataclass(frozen=True)

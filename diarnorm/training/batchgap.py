@@ -7,7 +7,10 @@ import torch
 
 from diarnorm.model import Model
 from diarnorm.norms import BatchNorm
-from diarnorm.training.losses import SLOT_LOSSES, Batch, LossConfig, SpeakerHeads, training_losses
+from diarnorm.training.batches import Batch
+from diarnorm.training.lossconfig import LossConfig
+from diarnorm.training.losses import SLOT_LOSSES, training_losses
+from diarnorm.training.voices import SpeakerHeads
 
 
 def has_batch_norm(model: Model) -> bool:

@@ -10,7 +10,7 @@ from diarnorm.simulation.warps import Warp
 from diarnorm.timebase import frames_to_seconds
 from diarnorm.training.batches import CurriculumStage, check_starts
 from diarnorm.training.corpus import CORPUS, DROP, RECORDING, REFUSE, RecordingsConfig
-from diarnorm.training.losses import LossConfig
+from diarnorm.training.lossconfig import LossConfig
 
 OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = ("fp32", "bf16")

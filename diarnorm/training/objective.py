@@ -15,9 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from diarnorm.model import Model
+from diarnorm.training.batches import Batch
 from diarnorm.training.config import RunConfig
 from diarnorm.training.distributed import num_processes, rank, sum_gradients, sum_over_processes
-from diarnorm.training.losses import SLOT_LOSSES, Batch, SpeakerHeads, speaks_alone, training_losses, whole_frames
+from diarnorm.training.losses import SLOT_LOSSES, training_losses, whole_frames
+from diarnorm.training.voices import SpeakerHeads, speaks_alone
 
 STEP, BATCH, DROPOUT = 0, 1, 2
 """What random numbers are for; part of their seeds."""

@@ -15,7 +15,7 @@ from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
 from diarnorm.resources import cache_dir
 from diarnorm.simulation.planner import SimulatorConfig
 from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech
-from diarnorm.training.batches import CurriculumStage, SimulatedBatches, num_with_speech
+from diarnorm.training.batches import Batch, CurriculumStage, SimulatedBatches, num_with_speech
 from diarnorm.training.config import RunConfig, most_speakers
 from diarnorm.training.corpus import (
     CORPUS,
@@ -31,7 +31,6 @@ from diarnorm.training.develop import DevelopmentSet, joined
 from diarnorm.training.devrecordings import RecordedSet
 from diarnorm.training.distributed import first_of_machine, num_processes, rank
 from diarnorm.training.loading import load
-from diarnorm.training.losses import Batch
 from diarnorm.training.store import StoredBatches
 from diarnorm.training.teacher import load_teacher
 

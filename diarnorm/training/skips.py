@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from diarnorm.model import Model
+from diarnorm.training.batches import Batch
 from diarnorm.training.config import RunConfig
 from diarnorm.training.distributed import num_processes, rank, sum_over_processes
-from diarnorm.training.losses import Batch, SpeakerHeads
 from diarnorm.training.objective import batch_losses, draw
+from diarnorm.training.voices import SpeakerHeads
 
 MAX_IN_ROW = 20
 """Skipped steps, one after another, that a run lives through."""

@@ -24,11 +24,11 @@ from diarnorm.modelfile import as_json, read_header
 from diarnorm.resources import commit
 from diarnorm.stream import find_device
 from diarnorm.timebase import frames_to_seconds
+from diarnorm.training.batches import Batch
 from diarnorm.training.batchgap import gap_sentence, has_batch_norm, loss_in_both_modes
 from diarnorm.training.config import RunConfig
 from diarnorm.training.distributed import from_first, num_processes, rank
 from diarnorm.training.heap import keep_freed_memory
-from diarnorm.training.losses import Batch, SpeakerHeads
 from diarnorm.training.objective import add_gradients
 from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.training.resume import as_words, new_settings, read_run
@@ -36,6 +36,7 @@ from diarnorm.training.rundata import RunData, check_processes
 from diarnorm.training.skips import Skips, report
 from diarnorm.training.trainlog import TrainingLog
 from diarnorm.training.tune import Tuner
+from diarnorm.training.voices import SpeakerHeads
 from diarnorm.training.warmstart import FINISHED, UNFINISHED, Ancestor, find_ancestor, first_weights
 
 

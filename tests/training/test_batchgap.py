@@ -9,7 +9,7 @@ from diarnorm.model import Model
 from diarnorm.modelfile import read_header
 from diarnorm.norms import BatchNorm
 from diarnorm.training.batchgap import gap_sentence, has_batch_norm, loss_in_both_modes
-from diarnorm.training.losses import LossConfig
+from diarnorm.training.lossconfig import LossConfig
 from diarnorm.training.rundata import RunData
 from diarnorm.training.trainer import Trainer
 from tests.tiny_run import differing, tiny_run

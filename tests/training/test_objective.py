@@ -10,13 +10,15 @@ import torch
 
 from diarnorm.model import Model
 from diarnorm.training import objective
-from diarnorm.training.batches import CurriculumStage
+from diarnorm.training.batches import Batch, CurriculumStage
 from diarnorm.training.config import RunConfig
 from diarnorm.training.distributed import num_processes, rank
-from diarnorm.training.losses import Batch, LossConfig, SpeakerHeads, training_losses
+from diarnorm.training.lossconfig import LossConfig
+from diarnorm.training.losses import training_losses
 from diarnorm.training.objective import Draw, add_gradients, draw, loss_counts, loss_shares, mix
 from diarnorm.training.rundata import RunData
 from diarnorm.training.trainer import Trainer
+from diarnorm.training.voices import SpeakerHeads
 from tests.processes import run_group
 from tests.tiny_run import tiny_run
 

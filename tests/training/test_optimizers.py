@@ -13,8 +13,8 @@ from diarnorm.conformer import EncoderConfig
 from diarnorm.memory import MemoryConfig
 from diarnorm.model import Model, ModelConfig
 from diarnorm.training.config import TrainConfig
-from diarnorm.training.losses import SpeakerHeads
 from diarnorm.training.optimizers import Several, learning_rate_factor, make_optimizer
+from diarnorm.training.voices import SpeakerHeads
 from tests.tiny_run import differing, tensors_in
 
 SMALL = ModelConfig(

@@ -11,7 +11,7 @@ import torch
 from diarnorm.checkpoint import load_checkpoint
 from diarnorm.simulation.warps import Warp
 from diarnorm.training.config import RunConfig
-from diarnorm.training.losses import LossConfig
+from diarnorm.training.lossconfig import LossConfig
 from diarnorm.training.resume import as_words, new_settings
 from diarnorm.training.trainer import Trainer
 from tests.tiny_run import STAGES, tiny_run

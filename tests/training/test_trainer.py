@@ -23,9 +23,9 @@ from diarnorm.simulation.speech import load_speech
 from diarnorm.simulation.synthetic import write_tree
 from diarnorm.training import objective, rundata, tune
 from diarnorm.training import trainer as train
-from diarnorm.training.batches import CurriculumStage, SimulatedBatches
+from diarnorm.training.batches import Batch, CurriculumStage, SimulatedBatches
 from diarnorm.training.develop import DevelopmentSet
-from diarnorm.training.losses import Batch, training_losses
+from diarnorm.training.losses import training_losses
 from diarnorm.training.optimizers import learning_rate_factor, make_optimizer
 from diarnorm.training.trainer import Trainer
 from diarnorm.training.trainlog import TrainingLog
