@@ -202,7 +202,8 @@ class RunData:
         return RecordedSet.read("data.recordings.dev", self.dev_recordings.recordings, duration_s)
 
     def tuning_set(self) -> DevelopmentSet | RecordedSet:
-        """What thresholds are tuned on: other conversations of the held-out speakers, or, if asked for, recordings."""
+        """What thresholds are tuned on: other conversations of the held-out speakers, a share of them by the
+        simulator's defaults, or, if asked for, recordings."""
         t = self.config.train
         if self.config.data.recordings.tune:
             return self.development()
