@@ -156,7 +156,7 @@ def _row(calls: Calls, contestant: "Contestant", rows: int, dim: int, found: "Co
 
 def compare_steps(device: "torch.device", rounds: int) -> str:
     """A streaming step of the whole model at batch 1, `norm=rms` and `norm=none` against `norm=layer`, as text."""
-    from diarnorm.bench.gpucheck import make_step
+    from diarnorm.bench.graph import make_step
     from diarnorm.bench.stopwatch import compare, spoken_interval
     from diarnorm.model import ModelConfig
     from diarnorm.timebase import FRAME_MS

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from diarnorm.bench.contestants import OURS, forward_call, make_contestants, make_inputs, traffic_bytes
-from diarnorm.bench.gpucheck import capture
+from diarnorm.bench.graph import capture
 from diarnorm.bench.stopwatch import MIN_ROUNDS, Machine, compare, find_device, measure_machine
 from diarnorm.checks import check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, geometric, number

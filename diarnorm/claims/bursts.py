@@ -15,9 +15,10 @@ from diarnorm.checkpoint import load_checkpoint
 from diarnorm.checks import check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, average, number
 from diarnorm.claims.trained import find_networks
-from diarnorm.evaluation.recordings import Recording, parse_source, read_set
+from diarnorm.evaluation.recordings import Recording, read_set
 from diarnorm.evaluation.scores import Components
 from diarnorm.evaluation.scoring import score
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.resources import samples_dir
 from diarnorm.robustness.corruption import corrupt, parse
 from diarnorm.robustness.measures import attention_share

@@ -12,7 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from diarnorm.claims.registry import CLAIMS, EXACT, STUDY, TIMED, Claim, Experiment, chosen
+from diarnorm.claims.registry import CLAIMS, chosen
+from diarnorm.claims.rules import EXACT, STUDY, TIMED, Claim, Experiment
 from diarnorm.commands.arguments import Parser
 from diarnorm.hydrajob import HydraCommand, quoted
 from diarnorm.resources import recipes_dir

@@ -6,7 +6,7 @@ from html import escape
 from diarnorm.claims.evidence import Table
 from diarnorm.claims.pictures import svg
 from diarnorm.claims.records import Record
-from diarnorm.claims.registry import CONDITIONAL, CONFIRMED, FAILS, HOLDS, NOT_MEASURED, REFUTED, Judgement
+from diarnorm.claims.rules import CONDITIONAL, CONFIRMED, FAILS, HOLDS, NOT_MEASURED, REFUTED, Judgement
 from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on, tally
 from diarnorm.evaluation.figures import has_matplotlib
 

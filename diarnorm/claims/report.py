@@ -9,7 +9,8 @@ from diarnorm.claims.evidence import Table
 from diarnorm.claims.page import make_page
 from diarnorm.claims.pictures import png
 from diarnorm.claims.records import Record
-from diarnorm.claims.registry import CLAIMS, NOT_MEASURED, Judgement, judge
+from diarnorm.claims.registry import CLAIMS
+from diarnorm.claims.rules import NOT_MEASURED, Judgement, judge
 from diarnorm.claims.words import INTRODUCTION, criteria_table, headline, made_on, tally
 from diarnorm.evaluation.figures import has_matplotlib
 from diarnorm.files import replacing

@@ -14,7 +14,7 @@ from diarnorm.bench.contestants import (
     make_inputs,
     training_call,
 )
-from diarnorm.bench.gpucheck import capture, make_step
+from diarnorm.bench.graph import capture, make_step
 from diarnorm.bench.stopwatch import MIN_ROUNDS, Comparison, compare, find_device
 from diarnorm.checks import check_choice, check_range
 from diarnorm.claims.evidence import Evidence, Measure, Plot, Series, Table, geometric, number

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from diarnorm.claims.evidence import Measure, Table, spoken
 from diarnorm.claims.records import Record
-from diarnorm.claims.registry import CONDITIONAL, CONFIRMED, NOT_MEASURED, REFUTED, Criterion, Judgement
+from diarnorm.claims.rules import CONDITIONAL, CONFIRMED, NOT_MEASURED, REFUTED, Criterion, Judgement
 
 VERDICTS = (CONFIRMED, CONDITIONAL, REFUTED, NOT_MEASURED)
 
@@ -19,7 +19,8 @@ INTRODUCTION = (
 def headline(judgement: Judgement) -> str:
     """The first figure, with its interval and its unit.
 
-    >>> from diarnorm.claims.registry import CLAIMS, judge
+    >>> from diarnorm.claims.registry import CLAIMS
+    >>> from diarnorm.claims.rules import judge
     >>> headline(judge(CLAIMS[1], {"ratio_fused": Measure("ratio_fused", 3.0, 2.5, 3.5)}))
     "as one kernel: time over LayerNorm's: 3 (2.5 to 3.5)"
     """

@@ -123,5 +123,5 @@ def _absolute_set(given: Any, folder: Path) -> Any:
 
 
 SETS = ("data.recordings.train", "data.recordings.dev")
-"""Keys whose values may have keys of their own, which `diarnorm.evaluation.recordings` knows."""
+"""Keys whose values may have keys of their own, which `diarnorm.evaluation.sources` knows."""
 COMMAND = HydraCommand("train", "a run", _run_config, train, "'data.speech=\"~/a=b,c\"'", SETS)

@@ -69,7 +69,7 @@ class EvaluateConfig(Changes):
     """Names of shipped models, paths of model files, folders of RTTM files: one, a list, or {NAME: PATH}; a `Variant`
     in place of a path is a model under rules of its own."""
     sets: dict[str, Any] = field(default_factory=dict)
-    """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.recordings`."""
+    """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.sources`."""
     collars_s: tuple[float, ...] = (0.0, 0.25)
     """Seconds on each side of a reference boundary that are not scored (NIST); the first is the headline's."""
     skip_overlap: bool = False

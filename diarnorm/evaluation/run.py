@@ -13,9 +13,10 @@ from diarnorm.evaluation.hypotheses import Candidate, Hypothesis, Settings, diar
 from diarnorm.evaluation.labels import LabelScore, label_score
 from diarnorm.evaluation.pool import outcomes
 from diarnorm.evaluation.progress import EvaluationProgress
-from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
+from diarnorm.evaluation.recordings import Recording, RecordingSet, read_set
 from diarnorm.evaluation.results import Heading, Result, Shard
 from diarnorm.evaluation.scoring import score_recording, scored_region
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.files import legal_folder, shared_folder
 from diarnorm.turns import Turn, merge_turns
 

@@ -32,7 +32,7 @@ class RobustnessConfig(Changes):
     models: Any = "rms"
     """Names of shipped models, paths of model files, folders of them: one, a list, or {NAME: PATH}."""
     sets: dict[str, Any] = field(default_factory=dict)
-    """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.recordings`."""
+    """Sets of recordings by name: a folder, a list, or {audio, rttm, uem, region_s}; see `evaluation.sources`."""
     peers: dict[str, str] = field(default_factory=dict)
     """Other programs by name: a command with `{wavs}` and `{rttms}`, folders of recordings and of what it says of them;
     see `robustness.peers`."""

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from diarnorm.evaluation.figures import has_matplotlib
-from diarnorm.evaluation.recordings import parse_source, read_set
+from diarnorm.evaluation.recordings import read_set
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.robustness.conditions import find_players
 from diarnorm.robustness.figures import draw_all, draw_for_page
 from diarnorm.robustness.grid import cells_of, contrasts_of

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from diarnorm.evaluation.hypotheses import Candidate, Settings, find_candidates
-from diarnorm.evaluation.recordings import Recording, RecordingSet, parse_source, read_set
+from diarnorm.evaluation.recordings import Recording, RecordingSet, read_set
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.files import file_sha256, legal_folder, shared_folder
 from diarnorm.modelfile import read_header
 from diarnorm.robustness.conditions import Condition, find_conditions

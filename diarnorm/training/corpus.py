@@ -39,7 +39,7 @@ CROP = 2
 class RecordingsConfig:
     """Recordings with references: where they lie, what their labels mean, how crops of them are varied.
 
-    `train` and `dev` are each a folder, a file, a list of these, or {audio, rttm, uem, ..}: `evaluation.recordings`.
+    `train` and `dev` are each a folder, a file, a list of these, or {audio, rttm, uem, ..}: `evaluation.sources`.
     """
 
     train: Any = None

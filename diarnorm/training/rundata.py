@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
-from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
+from diarnorm.evaluation.recordings import RecordingSet, read_set
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.resources import cache_dir
 from diarnorm.simulation.planner import SimulatorConfig
 from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech

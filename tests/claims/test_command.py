@@ -9,7 +9,8 @@ import pytest
 from diarnorm import cli
 from diarnorm.claims import command
 from diarnorm.claims.command import find_experiments, listing, make_parser
-from diarnorm.claims.registry import CLAIMS, Experiment
+from diarnorm.claims.registry import CLAIMS
+from diarnorm.claims.rules import Experiment
 
 
 def test_options_are_these() -> None:

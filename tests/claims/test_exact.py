@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from diarnorm.claims import batchsize, halves, silence, swap
 from diarnorm.claims.evidence import Evidence
-from diarnorm.claims.registry import CLAIMS, CONDITIONAL, CONFIRMED, EXACT, FAILS, HOLDS, MISSING, REFUTED, judge
+from diarnorm.claims.registry import CLAIMS
+from diarnorm.claims.rules import CONDITIONAL, CONFIRMED, EXACT, FAILS, HOLDS, MISSING, REFUTED, judge
 from diarnorm.conformer import Encoder
 from diarnorm.convert import Conversion, swap_norm
 from diarnorm.norms import RMSNorm, make_norm

@@ -15,7 +15,8 @@ from diarnorm.claims.bursts import BurstConfig, Effect
 from diarnorm.claims.evidence import Measure, unbounded
 from diarnorm.claims.modes import ALONE, CHUNKS, EVAL, ModesConfig
 from diarnorm.claims.quality import QualityConfig, evidence_of, norm_of, quality
-from diarnorm.claims.registry import chosen, judge
+from diarnorm.claims.registry import chosen
+from diarnorm.claims.rules import judge
 from diarnorm.evaluation.causes import Causes
 from diarnorm.evaluation.results import Heading, Result, Shard, write_shard
 from diarnorm.evaluation.scores import Components, FileScore

@@ -26,8 +26,8 @@ from diarnorm.claims.evidence import (
 )
 from diarnorm.claims.pictures import svg
 from diarnorm.claims.records import Record, load_all, save
-from diarnorm.claims.registry import OPEN, Criterion, judge
 from diarnorm.claims.report import judge_all, write_report
+from diarnorm.claims.rules import OPEN, Criterion, judge
 from diarnorm.claims.words import headline
 
 PLOT = Plot("A & B", "x", "y", (Series("one", (1.0, 2.0), (1.0, 4.0), (0.5, 3.0), (1.5, 5.0)), Series("none", (), ())))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from diarnorm.evaluation.recordings import RecordingSet, SetSource, measure_s, parse_source, read_set
+from diarnorm.evaluation.recordings import RecordingSet, measure_s, read_set
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.turns import Turn
 from tests.evalset import REFERENCES, duration_of, save_rttm, save_set, turns
 
@@ -202,27 +203,6 @@ def test_what_does_not_fit_is_refused(folder: Path, spoil: Callable[[Path], None
         read(folder)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (None, "sets.s names no recordings"),
-        ([], "sets.s names no recordings"),
-        ([3], "sets.s names no recordings"),
-        ({"rttm": "x"}, "sets.s names no recordings"),
-        ({"audio": "x", "umm": "y"}, "sets.s.umm is no key of a set; did you mean uem?"),
-        ({"audio": "x", "colour": "y"}, "known are audio, rttm, uem, region_s"),
-        ({"audio": "x", "rttm": 3}, "sets.s.rttm=3 is no path"),
-        ({"audio": "x", "region_s": [3, 2]}, r"sets.s.region_s=\[3, 2\] is no region: give \[START,END\]"),
-        ({"audio": "x", "region_s": "30"}, "sets.s.region_s=30 is no region"),
-        ({"audio": "x", "region_s": [0, 1], "uem": "x"}, "has a uem and a region_s"),
-    ],
-)
-def test_a_source_that_is_none(given: object, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        parse_source("s", given)
-
-
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    assert parse_source("s", "x") == SetSource(("x",))
     with pytest.raises(ValueError, match=f"sets.s: {tmp_path}/x does not exist"):
         read(tmp_path, "x")

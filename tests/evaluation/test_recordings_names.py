@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diarnorm.evaluation.recordings import RecordingSet, parse_source, read_set
+from diarnorm.evaluation.recordings import RecordingSet, read_set
+from diarnorm.evaluation.sources import parse_source
 from tests.evalset import REFERENCES, save_set, turns
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from diarnorm.bench import gpucheck
+from diarnorm.bench.gpuresults import check_large_tensor, check_results
+from diarnorm.bench.graph import capture
 from diarnorm.kernels import add_rms_norm, choose_backend, reference, rms_norm
 from tests.kernels.oracle import EPS, make_case
 
@@ -11,12 +12,12 @@ pytestmark = pytest.mark.gpu
 
 
 def test_results_on_this_gpu() -> None:
-    findings = list(gpucheck.check_results(torch.device("cuda", 0)))
+    findings = list(check_results(torch.device("cuda", 0)))
     assert all(finding.passed for finding in findings), findings
 
 
 def test_more_elements_than_31_bits_count() -> None:
-    (finding,) = gpucheck.check_large_tensor(torch.device("cuda", 0))
+    (finding,) = check_large_tensor(torch.device("cuda", 0))
     assert finding.passed is not False, finding
     third = torch.empty(2, 70_000, 3 * 5120, dtype=torch.float16, device="cuda")[..., 5120:10240]
     third.fill_(1.0)
@@ -46,7 +47,7 @@ def test_nothing_waits_for_the_device() -> None:
 
 def test_a_graph_replays_the_norm() -> None:
     x, weight = make_case(10, 256).x.cuda(), torch.ones(256, device="cuda")
-    replay = gpucheck.capture(lambda: x.copy_(rms_norm(x, weight, EPS)))
+    replay = capture(lambda: x.copy_(rms_norm(x, weight, EPS)))
     x.copy_(make_case(10, 256, seed=5).x)
     expected = reference.rms_norm(x, weight, EPS)
     replay()

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from diarnorm.evaluation.recordings import parse_source, read_set
+from diarnorm.evaluation.recordings import read_set
 from diarnorm.evaluation.scores import Components
+from diarnorm.evaluation.sources import parse_source
 from diarnorm.resources import commit
 from diarnorm.robustness import publish as publishing
 from diarnorm.robustness.conditions import Condition

@@ -243,7 +243,12 @@ def test_records_are_measured_again_when_their_recording_changes(folder: Path, t
 def test_records_outlive_changes_of_reports_alone() -> None:
     """All that measuring imports counts, but what changes no number; and nothing else."""
     in_the_key = {"robustness.conditions", "robustness.config", "robustness.records"}
-    in_the_key |= {"evaluation.config", "evaluation.recordings", "evaluation.oracle"}  # the last is refused
+    in_the_key |= {
+        "evaluation.config",
+        "evaluation.recordings",
+        "evaluation.sources",
+        "evaluation.oracle",
+    }  # the last is refused
     no_number = {"checks", "files", "resources", "evaluation.pool", "evaluation.progress", "evaluation.causes"}
     no_number |= {"simulation.limits", "simulation.tracks", "manifest"}  # refuses; a constant; rooms, none taken
     reached = reached_from(
