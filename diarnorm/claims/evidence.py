@@ -159,11 +159,6 @@ def share_difference(name: str, hits: int, other_hits: int, trials: int) -> Meas
     return Measure(name, value, value - below, value + above)
 
 
-def measure_of(measures: Sequence[Measure], name: str) -> Measure | None:
-    """The measure called `name`, if there is one."""
-    return next((measure for measure in measures if measure.name == name), None)
-
-
 def spoken(measure: Measure) -> str:
     """A figure with its interval, if it has one that is known.
 
