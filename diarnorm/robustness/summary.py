@@ -120,7 +120,11 @@ def _one_by_one(records: Sequence[Record], clean: Sequence[Record]) -> dict[str,
 def _spread(study: Study, records: Sequence[Record], clean: Sequence[Record]) -> Spread:
     how = _resampling(study.config)
     pairs = list(zip(records, clean, strict=True)) if len(clean) == len(records) else []
-    over = [tuple(a / b if b > 0 else 1.0 for a, b in zip(ours.rms, theirs.rms, strict=True)) for ours, theirs in pairs]
+    over = [
+        tuple(a / b if b > 0 else 1.0 for a, b in zip(ours.rms, theirs.rms, strict=True))
+        for ours, theirs in pairs
+        if ours.rms and theirs.rms  # nothing in a recording of less than a mel frame
+    ]
     return Spread(
         mean_of([each.drift for each in records], *how),
         median_of([each.recovery_s for each in records], *how),

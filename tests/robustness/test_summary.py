@@ -172,6 +172,18 @@ def test_figures_have_intervals_over_recordings() -> None:
         assert each.low < each.value < each.high
 
 
+def test_a_recording_without_a_frame_has_no_residual_stream() -> None:
+    def some(number: int) -> tuple[float, ...]:
+        return () if number == 0 else (2.0, 3.0)
+
+    study = made_up({("a", "clean"): {"rms": some}, ("a", "burst.slam=15"): {"rms": some}})
+    for condition in ("burst.slam=15", "silence.middle=10"):  # there, what was put in makes the first one longer
+        found = row(rows_of(study), "a", condition)
+        assert found.clean_rms == (2.0, 3.0)
+        assert len(found.spread.rms) == 2
+    assert [each.value for each in row(rows_of(study), "a", "burst.slam=15").spread.rms] == pytest.approx([1.0, 1.0])
+
+
 def test_an_improvement_is_marked_and_breaks_no_margin() -> None:
     assert Change(-5.0, -6.0, -4.0).improves
     assert not Change(-5.0, -6.0, 0.5).improves
