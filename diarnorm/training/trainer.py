@@ -108,6 +108,8 @@ class Trainer:
         self.model.load_state_dict(saved["model"])
         self.heads.load_state_dict(saved["heads"])
         self.optimizer.load_state_dict(saved["optimizer"])
+        for group in self.optimizer.param_groups:  # the state brings that of before; rates are set in each step
+            group["weight_decay"] = self.config.train.weight_decay
         self.ema = {name: value.to(self.config.train.device) for name, value in saved["ema"].items()}
         self.step, self.heard_s = saved["step"], saved["heard_s"]
         self.skips = Skips(**saved["skips"])

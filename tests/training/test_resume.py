@@ -79,6 +79,13 @@ def test_other_settings_are_told_and_kept_with_their_step(
     assert load_checkpoint(tmp_path / "model.safetensors").training["changes"] == expected
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_another_weight_decay_holds_from_there_on(corpus: Path, tmp_path: Path, optimizer: str) -> None:
+    Trainer(tiny_run(corpus, num_steps=1, optimizer=optimizer), tmp_path).run()
+    trainer = Trainer(tiny_run(corpus, num_steps=2, optimizer=optimizer, weight_decay=0.5), tmp_path)
+    assert {group["weight_decay"] for group in trainer.optimizer.param_groups} == {0.5}
+
+
 def test_a_finished_run_says_that_others_are_asked_for(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
