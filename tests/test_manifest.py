@@ -28,6 +28,17 @@ def test_folders_of_a_tree_are_speakers(tmp_path: Path) -> None:
     assert read_entries(root) == [Entry(root / path, speaker, "voices", "") for path, speaker in expected]
 
 
+def test_links_to_folders_are_folders(tmp_path: Path) -> None:
+    """But what a link repeats of the tree, the tree itself for one, is there already."""
+    elsewhere = make_tree(tmp_path / "elsewhere", "1.wav", "book/2.wav")
+    root = make_tree(tmp_path / "voices", "bert/1.wav")
+    (root / "anna").symlink_to(elsewhere)
+    (root / "anton").symlink_to(root / "bert")
+    (elsewhere / "up").symlink_to(root)
+    found = [(entry.path.relative_to(root).as_posix(), entry.speaker) for entry in read_entries(root)]
+    assert found == [("anna/1.wav", "anna"), ("anna/book/2.wav", "anna"), ("bert/1.wav", "bert")]
+
+
 def test_a_split_is_a_folder_above_the_speakers_where_there_is_one(tmp_path: Path) -> None:
     root = make_tree(tmp_path, "train/a/1.wav", "dev/b/1.wav")
     assert [entry.speaker for entry in read_entries(root, "dev")] == ["b"]
@@ -60,9 +71,27 @@ def test_rows_of_a_manifest(tmp_path: Path) -> None:
     assert [entry.speaker for entry in read_entries(path)] == ["anna", "bert", "carla"]
 
 
+def test_a_manifest_as_a_spreadsheet_saves_it(tmp_path: Path) -> None:
+    """With a mark of the byte order, lines that end in two characters, quotation marks, and blanks nobody sees."""
+    path = tmp_path / "list.tsv"
+    text = 'path\tspeaker\tsplit \r\nx/1.wav\tanna \ttrain\r\n"x/""2"".wav"\t anna\ttrain \r\n'
+    path.write_bytes(text.encode("utf-8-sig"))
+    expected = [Entry(tmp_path / name, "anna", "", "") for name in ("x/1.wav", 'x/"2".wav')]
+    assert read_entries(path, "train") == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_manifest_in_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "list.tsv"
+    path.write_bytes("path\tspeaker\nx.wav\tJörg\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"list\.tsv is no text in UTF-8: save it as such"):
+        read_entries(path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('path\tspeaker\nx.wav\t"anna\ny.wav\tbert\n', r"list\.tsv: .*; a quotation mark that begins a value needs"),
         ("path\tspeaker\nx.wav\tanna\n\ny.wav\n", r"list\.tsv:4: no speaker given"),
         ("path\tspeaker\nx.wav\t\n", r"list\.tsv:2: no speaker given; write one, or remove the row"),
         ("speaker\tpath\nanna\n", r"list\.tsv:2: no path given"),
@@ -91,3 +120,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
         read_entries(tmp_path)
     with pytest.raises(ValueError, match="has no rows of split 'dev'"):
         read_entries(write(tmp_path, "path\tspeaker\tsplit\nx.wav\tanna\ttrain\n"), "dev")
+    with pytest.raises(ValueError, match=r"split 'dve' \(there: dev, train\); give"):
+        read_entries(write(tmp_path, "path\tspeaker\tsplit\na\tanna\ttrain\nb\tbert\tdev\n"), "dve")
+    with pytest.raises(ValueError, match="nothing does not exist; give a folder of audio files"):
+        read_entries(tmp_path / "nothing", flat=True)

@@ -14,7 +14,7 @@ import soundfile
 import soxr
 from jaxtyping import Float32
 
-from diarnorm.manifest import AUDIO_SUFFIXES
+from diarnorm.manifest import audio_files
 from diarnorm.simulation.conversation import ROOM_SAMPLES, db_to_ratio
 from diarnorm.timebase import SAMPLE_RATE
 
@@ -51,7 +51,7 @@ def load_rooms(places: tuple[str, ...]) -> MeasuredRooms:
 def _files(place: Path) -> Sequence[Path]:
     if place.is_file():
         return [place]
-    paths = sorted(path for path in place.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
+    paths = audio_files(place) if place.is_dir() else []
     if not paths:
         what = "has no audio files" if place.is_dir() else "does not exist"
         raise ValueError(f"{place} {what}; give a file or a folder of impulse responses")
