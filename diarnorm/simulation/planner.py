@@ -191,6 +191,11 @@ def persons(speech: Speech, same_person: Sequence[str] = ()) -> Int64[np.ndarray
     return person
 
 
+def num_people(speech: Speech, same_person: Sequence[str] = ()) -> int:
+    """Different people in whose utterances speech was found: as many as a conversation can have."""
+    return len(np.unique(persons(speech, same_person)[np.diff(speech.speaker_piece) > 0]))
+
+
 def _draw_speakers(
     speech: Speech,
     config: SimulatorConfig,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int
 from torch import Tensor
@@ -146,11 +145,6 @@ class SimulatedBatches(Dataset):
             "speaker_class": mixture.speaker_class,
             "source": mixture.source,
         }
-
-
-def num_with_speech(speech: Speech) -> int:
-    """Speakers in whose utterances speech was found: as many as a conversation can have."""
-    return int(np.count_nonzero(np.diff(speech.speaker_piece)))
 
 
 class FixedSet(NamedTuple):

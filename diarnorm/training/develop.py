@@ -11,10 +11,10 @@ from diarnorm.evaluation.scoring import Recordings, Regions, score
 from diarnorm.fbank import fbank_offline
 from diarnorm.memory import MemoryOutput
 from diarnorm.model import Model
-from diarnorm.simulation.planner import SimulatorConfig
+from diarnorm.simulation.planner import SimulatorConfig, num_people
 from diarnorm.simulation.speech import Speech
 from diarnorm.timebase import MELS_PER_FRAME, frames_to_samples, frames_to_seconds
-from diarnorm.training.batches import NUM_SPEAKERS, fixed_set, num_with_speech
+from diarnorm.training.batches import NUM_SPEAKERS, fixed_set
 from diarnorm.turns import Turn, TurnConfig, finish, init_state, step
 
 CHUNK = 12
@@ -46,8 +46,8 @@ class DevelopmentSet:
         Raises:
             ValueError: nobody speaks in any of them.
         """
-        counts = [min(count, num_with_speech(speech)) for count in NUM_SPEAKERS]
         config = replace(SimulatorConfig() if simulator is None else simulator, speed_probability=0.0)
+        counts = [min(count, num_people(speech, config.same_person)) for count in NUM_SPEAKERS]
         fixed = fixed_set(speech, num, seed, duration_s=duration_s, num_speakers=counts, config=config, clips=clips)
         mel = fbank_offline(fixed.samples)
         whole = mel.shape[1] // (MELS_PER_FRAME * CHUNK) * MELS_PER_FRAME * CHUNK

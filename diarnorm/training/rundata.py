@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 from diarnorm.evaluation.recordings import RecordingSet, read_set
 from diarnorm.evaluation.sources import parse_source
 from diarnorm.resources import cache_dir
-from diarnorm.simulation.planner import SimulatorConfig
+from diarnorm.simulation.planner import SimulatorConfig, num_people
 from diarnorm.simulation.speech import CLIPS, Speech, SpeechConfig, load_speech
-from diarnorm.training.batches import Batch, CurriculumStage, SimulatedBatches, num_with_speech
+from diarnorm.training.batches import Batch, CurriculumStage, SimulatedBatches
 from diarnorm.training.config import RunConfig, most_speakers
 from diarnorm.training.corpus import (
     CORPUS,
@@ -109,8 +109,10 @@ class RunData:
         check_splits(Path(d.speech), d.train_split, d.dev_split)
         voices = SpeechConfig(warps=d.warps)
         self.speech = load_speech(d.speech, split=d.train_split, config=voices, cache_dir=cache)
-        check_speakers(d.stages, num_with_speech(self.speech), d.speech)
+        check_speakers(d.stages, num_people(self.speech, d.simulator.same_person), d.speech)
         self.dev_speech = load_speech(d.speech, split=d.dev_split, cache_dir=cache)
+        if not num_people(self.dev_speech):
+            raise ValueError(f"nobody speaks in the utterances of {d.speech}, data.dev_split={d.dev_split}: add some")
 
     def _notes(self) -> Iterator[str]:
         """What a user should know about the data."""
@@ -223,7 +225,7 @@ class RunData:
             corpus = make_corpus(self.dev_recordings.recordings)
             recorded = RecordedBatches(corpus, seed=COMPARE_SEED, num_steps=num_batches, stages=[stage])
             return [self._batch(recorded[number]) for number in range(len(recorded))]
-        num_speakers = num_with_speech(self.dev_speech)
+        num_speakers = num_people(self.dev_speech, d.simulator.same_person)
         if len(stage.speaker_probabilities) > num_speakers:
             kept = stage.speaker_probabilities[: num_speakers - 1]
             stage = replace(stage, speaker_probabilities=(*kept, sum(stage.speaker_probabilities[len(kept) :])))
@@ -255,7 +257,8 @@ def check_splits(source: Path, *splits: str | None) -> None:
 
 
 def check_speakers(stages: Sequence[CurriculumStage], num_speakers: int, source: str) -> None:
-    """Refuse conversations of more speakers than there are, before anything is trained.
+    """Refuse conversations of more speakers than there are, those who may be one person counted once, before anything
+    is trained.
 
     Raises:
         ValueError: naming the stage, what it asks for and what there is.

@@ -3,10 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
+from diarnorm.simulation.planner import SimulatorConfig
 from diarnorm.simulation.speech import load_speech
+from diarnorm.simulation.synthetic import write_tree
 from diarnorm.simulation.warps import Warp
 from diarnorm.training.batches import CurriculumStage, SimulatedBatches
 from diarnorm.training.develop import DevelopmentSet
@@ -81,6 +85,31 @@ def test_held_out_batches_have_no_more_speakers_than_there_are(corpus: Path) -> 
     assert 1 <= max(int(count.max()) for count in counts) <= 4  # there are four in dev
     again = RunData(replace(config, train=replace(config.train, seed=5))).held_out_batches()
     assert all(torch.equal(a.mel, b.mel) for a, b in zip(batches, again, strict=True))
+
+
+def test_who_may_be_one_person_counts_once(corpus: Path) -> None:
+    """Nobody is missed in the middle of a training, or on the way to it: the four of dev are three people."""
+    crowd = CurriculumStage(0, 3.0, 2, 8, (0.0,) * 7 + (1.0,))
+    config = tiny_run(corpus, stages=(crowd,), num_slots=8, dev_conversations=8)
+    pairs = replace(config.data, simulator=SimulatorConfig(same_person=("s0/s1", "s8/s9")))
+    with pytest.raises(ValueError, match=r"asks for 8 speakers in a conversation, .* has 7 with speech to train on"):
+        RunData(replace(config, data=pairs))
+    data = RunData(
+        replace(config, data=replace(pairs, stages=(replace(crowd, speaker_probabilities=(0.0,) * 6 + (1,)),)))
+    )
+    conversations = data.development()
+    assert isinstance(conversations, DevelopmentSet)
+    assert len(conversations.reference) == 8
+    assert [len(data.batches[number]["mel"]) for number in range(6)] == [2] * 6  # of seven speakers each
+    assert max(int((batch.speaker_class >= 0).sum(dim=1).max()) for batch in data.held_out_batches()) <= 3
+
+
+def test_a_dev_split_in_which_nobody_speaks_is_refused(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree" / "train", num_speakers=3, num_utterances=1, duration_s=2.0).parent
+    (tree / "dev" / "anna").mkdir(parents=True)
+    soundfile.write(tree / "dev" / "anna" / "silence.wav", np.zeros(16_000), 16_000)
+    with pytest.raises(ValueError, match=r"nobody speaks in the utterances of .*tree, data.dev_split=dev: add some"):
+        RunData(tiny_run(tree))
 
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(1, 32), (5, 7), (8, 4)])
