@@ -33,7 +33,8 @@ def conventions(study: Study) -> list[str]:
         f"made by diarnorm {made['diarnorm']}, commit {made['commit']}, on {made['processor']}, "
         f"{made['num_cores']} cores, device {config.device}; code that measures {made['code_sha256'][:12]}",
         "change: pooled DER of the changed recordings less that of the clean ones, in points; 95 % interval by paired "
-        f"bootstrap over recordings ({config.num_resamples} resamples), of fewer than {FEW} by Student's distribution",
+        f"bootstrap over recordings ({config.num_resamples} resamples), of fewer than {FEW} by Student's distribution; "
+        "so are all other intervals, but that of the recovery, a median, always by bootstrap",
         "a margin is about how much the DER grows; holds: the whole interval is within it; fails: all of it is beyond; "
         f"undecided: the recordings do not tell; {FALLS}: all of the interval is below 0",
         "false speech: speech of the model where nobody speaks; labels added: against the clean run, mean and most",

@@ -13,7 +13,7 @@ from scipy import stats
 
 from diarnorm.evaluation.scores import Components
 from diarnorm.robustness.conditions import CLEAN, Condition
-from diarnorm.robustness.intervals import draws, figure, pull_of, ratios, spread_of
+from diarnorm.robustness.intervals import FEW, draws, figure, pull_of, ratios, spread_of, student
 from diarnorm.robustness.records import Record
 from diarnorm.robustness.rows import Change, Row, worst_verdict
 from diarnorm.robustness.study import Study
@@ -46,9 +46,9 @@ class Contrast:
     """How much more a condition costs one norm than `other`, behind one front end, in points of DER.
 
     Attributes:
-        difference: of the changes, with its 95 % interval by paired bootstrap over recordings.
-        p: two-sided, by Student's distribution, since percentiles of few recordings lie too near to one another; None
-            for fewer than two recordings.
+        difference: of the changes, with its 95 % interval by paired bootstrap over recordings, of few by Student's
+            distribution, see `intervals`.
+        p: two-sided, by Student's distribution; None for fewer than two recordings.
         stands: whether it is still there when all contrasts of the set are looked at together (Y. Benjamini and
             Y. Hochberg, 1995).
     """
@@ -156,8 +156,11 @@ def _difference(study: Study, one: _Kind, other: _Kind) -> tuple[Change, float |
         value += 100 * sign * der
         resampled = resampled + 100 * sign * ratios(errors_s, speech_s, drawn)
         pull = pull + 100 * sign * pull_of(errors_s, speech_s)
+    chance = _chance(value, pull)
+    if 2 <= len(pull) < FEW:
+        return Change(value, *student(value, pull)), chance
     found = figure(value, resampled, len(pull))
-    return Change(found.value, found.low, found.high), _chance(value, pull)
+    return Change(found.value, found.low, found.high), chance
 
 
 def _chance(value: float, pull: Float[np.ndarray, " recordings"]) -> float | None:

@@ -1,7 +1,7 @@
 """Intervals over recordings: they are drawn anew with replacement, the same ones for every figure of a study.
 
 Source: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993 (percentile intervals). Percentiles of few
-recordings lie too near to one another: what verdicts of fewer than `FEW` rest on comes from Student's distribution.
+recordings lie too near to one another: intervals of fewer than `FEW` come from Student's distribution, but for medians.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 FEW = 10
-"""From so many recordings on percentiles make intervals on which verdicts rest."""
+"""From so many recordings on intervals are percentiles."""
 
 Draws = Int[np.ndarray, "resamples recordings"]
 Resampled = Float[np.ndarray, " resamples"]
@@ -48,16 +48,19 @@ def ratio_of(parts: Sequence[float], wholes: Sequence[float], num_resamples: int
     """Sum of the parts over that of the wholes; one of each for a recording."""
     if sum(wholes) <= 0:
         return Figure()
-    return figure(sum(parts) / sum(wholes), ratios(parts, wholes, draws(len(parts), num_resamples, seed)), len(parts))
+    value = sum(parts) / sum(wholes)
+    if 2 <= len(parts) < FEW:
+        return Figure(value, *student(value, pull_of(parts, wholes)))
+    return figure(value, ratios(parts, wholes, draws(len(parts), num_resamples, seed)), len(parts))
 
 
 def share_of(parts: Sequence[float], wholes: Sequence[float], num_resamples: int, seed: int) -> Figure:
-    """`ratio_of` parts of the wholes, of few recordings with Student's interval, within 0 to 1."""
-    found = ratio_of(parts, wholes, num_resamples, seed)
-    if found.value is None or not 2 <= len(parts) < FEW:
+    """`ratio_of` parts of the wholes, within 0 to 1, over the recordings that have something of the whole."""
+    pairs = [(part, whole) for part, whole in zip(parts, wholes, strict=True) if whole > 0]
+    found = ratio_of([part for part, _ in pairs], [whole for _, whole in pairs], num_resamples, seed)
+    if found.low is None or found.high is None:
         return found
-    low, high = student(found.value, pull_of(parts, wholes))
-    return Figure(found.value, max(0.0, low), min(1.0, high))
+    return Figure(found.value, max(0.0, found.low), min(1.0, found.high))
 
 
 def pull_of(parts: ArrayLike, wholes: ArrayLike) -> Float[np.ndarray, " recordings"]:
@@ -87,8 +90,10 @@ def total_of(values: Sequence[float], num_resamples: int, seed: int) -> Figure:
     """Sum over all recordings."""
     if not values:
         return Figure()
-    totals = np.asarray(values, float)[draws(len(values), num_resamples, seed)].sum(axis=1)
-    return figure(float(sum(values)), totals, len(values))
+    each, total = np.asarray(values, float), float(sum(values))
+    if 2 <= len(each) < FEW:
+        return Figure(total, *student(total, each - each.mean()))
+    return figure(total, each[draws(len(each), num_resamples, seed)].sum(axis=1), len(each))
 
 
 def median_of(groups: Sequence[Sequence[float | None]], num_resamples: int, seed: int) -> Figure:

@@ -15,6 +15,7 @@ from diarnorm.robustness.conditions import CLEAN
 from diarnorm.robustness.conventions import conventions, made_by
 from diarnorm.robustness.factors import Factor, factors_of
 from diarnorm.robustness.grid import Cell, Contrast
+from diarnorm.robustness.intervals import FEW
 from diarnorm.robustness.rows import FAILS, Row
 from diarnorm.robustness.study import Study
 
@@ -142,9 +143,10 @@ def word_on_contrasts(contrasts: Sequence[Contrast]) -> str:
     apart, stand = (sum(each.is_apart for each in tested), sum(each.stands for each in tested))
     return (
         "How much more a condition costs the first norm than the second, behind one front end, with 95 % intervals by "
-        f"paired bootstrap over recordings. Of {len(tested)} differences {apart} have an interval without 0 (*), where "
-        f"chance alone makes about {0.05 * len(tested):.0f}, more of few recordings; {stand} are there when all are "
-        "looked at together (**, false discovery rate of 5 % after Benjamini and Hochberg)."
+        f"paired bootstrap over recordings, of fewer than {FEW} by Student's distribution. Of {len(tested)} "
+        f"differences {apart} have an interval without 0 (*), where chance alone makes about "
+        f"{0.05 * len(tested):.0f}; {stand} are there when all are looked at together (**, false discovery rate of 5 % "
+        "after Benjamini and Hochberg)."
     )
 
 

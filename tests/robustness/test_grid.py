@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from diarnorm.evaluation.scores import Components
+from diarnorm.robustness import grid
 from diarnorm.robustness.grid import cells_of, contrasts_of
 from diarnorm.robustness.summary import rows_of
 from diarnorm.robustness.tables import contrast_lines, word_on_contrasts
@@ -52,15 +53,23 @@ def test_norms_are_compared_by_the_difference_of_their_changes() -> None:
     assert swing.difference.points == pytest.approx(np.mean(ours))
     assert swing.difference.low is not None
     assert swing.difference.high is not None
-    drawn = np.random.default_rng(0).integers(8, size=(200, 8))
-    expected = np.percentile(np.array(ours)[drawn].mean(axis=1), [2.5, 97.5])
-    assert (swing.difference.low, swing.difference.high) == pytest.approx(tuple(expected))
-    _, chance = stats.ttest_1samp(ours, 0.0)  # as much speech in each
+    interval = stats.ttest_1samp(ours, 0.0).confidence_interval(0.95)  # as much speech in each
+    assert (swing.difference.low, swing.difference.high) == pytest.approx((interval.low, interval.high))
+    _, chance = stats.ttest_1samp(ours, 0.0)
     assert swing.p == pytest.approx(chance)
     assert swing.stands
     assert swing.is_apart
     assert (offset.difference.points, offset.p) == (pytest.approx(0.0, abs=1e-9), pytest.approx(1.0, abs=0.1))
     assert not offset.stands
+
+
+def test_from_ten_recordings_on_differences_have_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "FEW", 8)  # as many as there are
+    study = made_up({(model, "loudness.swing=20"): {"errors": worse} for model in "ad"})
+    (found,) = [each for each in contrasts_of(study) if each.condition == "loudness.swing=20"]
+    drawn = np.random.default_rng(0).integers(8, size=(200, 8))
+    expected = np.percentile(20.0 + np.arange(8)[drawn].mean(axis=1), [2.5, 97.5])
+    assert (found.difference.low, found.difference.high) == pytest.approx(tuple(expected))
 
 
 def test_of_many_differences_those_that_chance_makes_do_not_stand() -> None:
@@ -74,11 +83,11 @@ def test_of_many_differences_those_that_chance_makes_do_not_stand() -> None:
     contrasts = contrasts_of(study)
     apart, stand = (sum(getattr(each, name) for each in contrasts) for name in ("is_apart", "stands"))
     assert len(contrasts) == 100
-    assert 3 <= apart <= 20
+    assert apart == sum(each.p is not None and each.p < 0.05 for each in contrasts)  # few: both are Student's
     assert 0.01 <= np.mean([each.p is not None and each.p < 0.05 for each in contrasts]) <= 0.1
     assert stand == 0
     text = word_on_contrasts(contrasts)
-    assert f"Of 100 differences {apart} have an interval without 0 (*), where chance alone makes about 5, " in text
+    assert f"Of 100 differences {apart} have an interval without 0 (*), where chance alone makes about 5; " in text
     assert "; 0 are there when all are looked at together" in text
     head, lines = contrast_lines(contrasts)
     assert head == ["condition", "none: rms less layer <ln>"]

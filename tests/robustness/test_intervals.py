@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from diarnorm.evaluation.scores import Components, bootstrap_interval
-from diarnorm.robustness.intervals import Figure, mean_of, median_of, ratio_of, total_of
+from diarnorm.robustness.intervals import Figure, mean_of, median_of, ratio_of, share_of, total_of
 
 HOW = (2000, 0)
 
@@ -26,6 +27,21 @@ def test_a_mean_has_the_interval_of_the_normal_distribution() -> None:
     assert found.high == pytest.approx(values.mean() + half, abs=0.03)
     total = total_of(values.tolist(), *HOW)
     assert total.low == pytest.approx(400 * (found.low or 0.0), abs=5.0)
+
+
+def test_intervals_of_few_recordings_are_students() -> None:
+    values = [0.1, 0.4, 0.2, 0.9]
+    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    mean, total = mean_of([*values, None], *HOW), total_of(values, *HOW)
+    assert (mean.low, mean.high) == pytest.approx((expected.low, expected.high))
+    assert (total.value, total.low, total.high) == pytest.approx((1.6, 4 * expected.low, 4 * expected.high))
+
+
+def test_recordings_without_any_of_the_whole_make_a_share_no_surer() -> None:
+    found = share_of([9.0, 5.0, 0.0, 0.0, 0.0], [10.0, 10.0, 0.0, 0.0, 0.0], *HOW)
+    assert found == share_of([9.0, 5.0], [10.0, 10.0], *HOW)
+    assert (found.value, found.low, found.high) == (pytest.approx(0.7), 0.0, 1.0)  # of two nothing is known
+    assert share_of([9.0], [10.0], *HOW) == Figure(0.9)
 
 
 def test_medians_count_what_never_came_as_longest() -> None:
