@@ -101,6 +101,8 @@ def absolute_paths(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         path = values[part][key]
         if path and not (key == "init_from" and path in model_names()):
             values[part][key] = _absolute(path, folder)
+    rooms = values["data"]["simulator"]["rooms"]
+    rooms["measured"] = [_absolute(path, folder) for path in rooms["measured"]]
     recordings = values["data"]["recordings"]
     for split in ("train", "dev"):
         recordings[split] = _absolute_set(recordings[split], folder)

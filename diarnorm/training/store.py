@@ -50,6 +50,8 @@ class StoredBatches(Dataset):
 def fingerprint(batches: SimulatedBatches) -> str:
     """A name for all that the items of `batches` depend on, their number aside."""
     speech, measured = batches.speech, batches.simulator.rooms.measured
+    simulator = asdict(batches.simulator)
+    simulator["rooms"]["measured"] = ()  # what is in them counts, not where they lie
     parts = [
         STORE_VERSION,
         speech.cache.name,
@@ -57,7 +59,7 @@ def fingerprint(batches: SimulatedBatches) -> str:
         speech.same_person,
         hashlib.sha256(load_rooms(measured).responses.tobytes()).hexdigest() if measured else None,
         None if batches.clips is None else batches.clips.cache.name,
-        asdict(batches.simulator),
+        simulator,
         [asdict(stage) for stage in batches.stages],
         batches.seed,
         batches.share,

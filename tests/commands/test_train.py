@@ -123,6 +123,14 @@ def test_relative_paths_mean_the_callers_folder(
     assert here() == {"runs"}
 
 
+@pytest.mark.parametrize("chdir", ["true", "false"])
+def test_so_do_those_of_measured_rooms(chdir: str, jobs: list[tuple[RunConfig, Path]]) -> None:
+    rooms = 'data.simulator.rooms.measured=[rooms,"~/measured"]'
+    assert main(["train", "recipe=smoke", rooms, f"hydra.job.chdir={chdir}"]) == 0
+    expected = (Path.cwd() / "rooms", Path.home() / "measured")
+    assert jobs[0][0].data.simulator.rooms.measured == tuple(map(str, expected))
+
+
 def test_the_home_folder_and_odd_characters(
     jobs: list[tuple[RunConfig, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,14 +92,15 @@ def test_other_batches_have_another_folder(
 
 
 def test_other_rooms_of_the_same_name_are_others(batches: SimulatedBatches, tmp_path: Path) -> None:
-    def named(content: float) -> str:
-        soundfile.write(tmp_path / "room.wav", np.array([1.0, content, 0.0, 0.1]), SAMPLE_RATE)
+    def named(content: float, name: str = "room.wav") -> str:
+        soundfile.write(tmp_path / name, np.array([1.0, content, 0.0, 0.1]), SAMPLE_RATE)
         load_rooms.cache_clear()
-        simulator = SimulatorConfig(rooms=RoomConfig(measured=(str(tmp_path / "room.wav"),)))
+        simulator = SimulatorConfig(rooms=RoomConfig(measured=(str(tmp_path / name),)))
         return fingerprint(SimulatedBatches(batches.speech, seed=1, num_steps=4, stages=STAGES, simulator=simulator))
 
     first, other, again = named(0.25), named(0.5), named(0.25)
     assert first == again != other
+    assert named(0.25, "moved.wav") == first
 
 
 def test_a_longer_run_shares_its_beginning(batches: SimulatedBatches) -> None:
