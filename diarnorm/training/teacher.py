@@ -6,10 +6,11 @@ thousands knows more, and gives every utterance a target. It is needed in traini
 
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from jaxtyping import Float16, Int64
+from jaxtyping import Float16, Float32, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,7 +28,8 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
     left out.
 
     Raises:
-        ValueError: no such file in the folder, none of its paths is known, or one fits several utterances.
+        ValueError: no such file in the folder, one that holds no embeddings or those of another size, none of its
+            paths is known, or one fits several utterances.
     """
     index = _by_ending(speech.paths)
     table: Tensor | None = None
@@ -36,16 +38,34 @@ def load_teacher(folder: str | Path, speech: Speech) -> Float16[Tensor, "sources
         file = Path(folder) / (f"train_{suffix}.npz" if suffix else "train.npz")
         if not file.exists():
             continue
-        with np.load(file) as stored:
-            embedding = F.normalize(torch.from_numpy(stored["embedding"].astype(np.float32)), dim=-1)
-            numbers = _find([str(path) for path in stored["path"]], index, file)
+        paths, given = _read(file)
+        embedding = F.normalize(torch.from_numpy(given), dim=-1)
+        numbers = _find(paths, index, file)
         known = numbers != UNKNOWN
         if table is None:
             table = torch.zeros(speech.num_utterances * speech.num_factors, embedding.shape[1], dtype=torch.float16)
+        if table.shape[1] != embedding.shape[1]:
+            raise ValueError(f"{file}: embeddings have {embedding.shape[1]} dimensions, those before {table.shape[1]}")
         table[numbers[known] * speech.num_factors + factor] = embedding[known].half()
     if table is None:
         raise ValueError(f"{folder} holds no teacher embeddings: expected train.npz with path and embedding")
     return table
+
+
+def _read(file: Path) -> tuple[list[str], Float32[np.ndarray, "rows dim"]]:
+    """Paths and embeddings as they are stored."""
+    wanted = f"store path [utterances] and embedding [utterances, dim] by np.savez({file.name!r}, ...)"
+    try:
+        with np.load(file) as stored:
+            paths, embedding = [str(path) for path in stored["path"]], stored["embedding"].astype(np.float32)
+    except (OSError, KeyError, TypeError, ValueError, BadZipFile) as error:
+        raise ValueError(f"{file} holds no embeddings ({' '.join(str(error).split())}): {wanted}") from error
+    if embedding.shape[:-1] != (len(paths),):
+        raise ValueError(f"{file} has {len(paths)} paths and embeddings of shape {list(embedding.shape)}: {wanted}")
+    if not np.isfinite(embedding).all():
+        first = paths[int(np.argmin(np.isfinite(embedding).all(axis=1)))]
+        raise ValueError(f"{file}: the embedding of {first} is not finite, leave it out")
+    return paths, embedding
 
 
 def _by_ending(paths: Sequence[str]) -> dict[tuple[str, ...], int]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,4 +71,41 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, speech: Speech, paths: 
     if paths is not None:
         save(tmp_path, "train.npz", paths)
     with pytest.raises(ValueError, match=message):
+        load_teacher(tmp_path, speech)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (
+            {"x": np.zeros(3)},
+            r"train.npz holds no embeddings \(.*path is not a file .*\): store path \[utterances\] and",
+        ),
+        (
+            {"path": np.array(["a", None]), "embedding": np.ones((2, 5))},
+            r"train.npz holds no embeddings \(Object arrays",
+        ),
+        ({"path": ["s0/0.wav"], "embedding": np.ones((2, 5))}, r"1 paths and embeddings of shape \[2, 5\]"),
+        ({"path": ["s0/0.wav"], "embedding": np.ones(1)}, r"1 paths and embeddings of shape \[1\]: store"),
+        (
+            {"path": ["s0/0.wav", "s0/1.wav"], "embedding": [[1.0, 1.0], [1.0, np.nan]]},
+            r"the embedding of s0/1.wav is not finite, leave it out",
+        ),
+        ({}, r"train.npz holds no embeddings"),
+    ],
+)
+def test_files_that_hold_something_else_are_named(
+    tmp_path: Path, speech: Speech, stored: dict[str, Any], message: str
+) -> None:
+    np.savez(tmp_path / "train.npz", **stored)
+    if not stored:
+        (tmp_path / "train.npz").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=message):
+        load_teacher(tmp_path, speech)
+
+
+def test_embeddings_of_several_sizes_are_refused(tmp_path: Path, speech: Speech) -> None:
+    save(tmp_path, "train.npz", ["s1/0.wav"])
+    np.savez(tmp_path / "train_1.1.npz", path=["s1/0.wav"], embedding=np.ones((1, 4)))
+    with pytest.raises(ValueError, match=r"train_1.1.npz: embeddings have 4 dimensions, those before 5"):
         load_teacher(tmp_path, speech)
