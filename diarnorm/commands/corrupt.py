@@ -95,6 +95,8 @@ def _check(parser: Parser, options: Namespace) -> None:
         parser.error("--rttm-out needs --rttm")
     if Path(options.output).suffix.lower() != ".wav":
         parser.error(f"OUT {options.output} must be a file that ends in .wav")
+    if options.rttm_out is not None and Path(options.rttm_out).resolve() == Path(options.output).resolve():
+        parser.error(f"--rttm-out {options.rttm_out} is OUT, too: choose another name")
     for path in (options.output, options.rttm_out):
         if path is None:
             continue

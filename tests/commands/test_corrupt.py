@@ -151,6 +151,7 @@ def test_a_list_needs_no_torch() -> None:
         (["no/out.wav", "dc.offset=0.1"], "no/out.wav cannot be written: there is no folder no"),
         (["out.wav", "dc.offset=0.1", "--rttm", "no.rttm"], "no.rttm: No such file"),
         (["out.wav", "dc.offset=0.1", "--rttm", "talk.rttm", "--rttm-out", "talk.rttm"], "talk.rttm exists: choose"),
+        (["out.wav", "dc.offset=0.1", "--rttm", "talk.rttm", "--rttm-out", "./out.wav"], "--rttm-out ./out.wav is OUT"),
         (["out.wav", "dc.offset=0.1", "--sed", "3"], "unknown option --sed"),
     ],
 )
