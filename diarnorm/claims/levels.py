@@ -54,7 +54,7 @@ def levels() -> Evidence:
         for change, (before, after) in changes.items()
     }
     offset, factor = _on_features(ends["none"](mel)[0][spoken])
-    difference = float((kept[:, 2:] - _kaldi(speech, dc_removal=True)[:, 2:]).abs().median())
+    difference = float((kept - mel)[:, 2:].abs().median())
     measures = (*_measures(found, offset, factor), exactly("filter_bank_difference", difference))
     return Evidence(
         "levels",
@@ -108,8 +108,9 @@ def _spoken_frames(num_frames: int) -> Tensor:
     return spoken & (at >= SETTLED_S)
 
 
-def _kaldi(samples: Tensor, *, dc_removal: bool) -> Tensor:
-    """Kaldi's log-mel frames by torchaudio, from the signal with 240 zeros in front, as `diarnorm.fbank` has them."""
+def _without_dc_removal(samples: Tensor) -> Tensor:
+    """Kaldi's log-mel frames by torchaudio, from the signal with 240 zeros in front, as `diarnorm.fbank` has them, but
+    with the mean of each window left in."""
     padded = torch.cat([torch.zeros(1, WINDOW_SAMPLES - HOP_SAMPLES), samples], dim=1) * INT16_SCALE
     mel = kaldi.fbank(
         padded,
@@ -117,14 +118,9 @@ def _kaldi(samples: Tensor, *, dc_removal: bool) -> Tensor:
         dither=0.0,
         window_type="povey",
         sample_frequency=SAMPLE_RATE,
-        remove_dc_offset=dc_removal,
+        remove_dc_offset=False,
     )
-    return mel[None]
-
-
-def _without_dc_removal(samples: Tensor) -> Tensor:
-    mel = _kaldi(samples, dc_removal=False)
-    return mel[:, : mel.shape[1] - mel.shape[1] % MELS_PER_FRAME]
+    return mel[None, : mel.shape[0] - mel.shape[0] % MELS_PER_FRAME]
 
 
 def _change(norm: str, before: Tensor, after: Tensor) -> Measure:

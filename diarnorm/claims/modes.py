@@ -19,7 +19,7 @@ from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.evaluation.scoring import score
 from diarnorm.model import Model
 from diarnorm.stream import Diarizer
-from diarnorm.timebase import FRAME_MS
+from diarnorm.timebase import FRAME_MS, MELS_PER_FRAME
 from diarnorm.training.batchgap import copy_in_mode, has_batch_norm
 from diarnorm.training.develop import CHUNK, DevelopmentSet, turns_of
 
@@ -129,7 +129,7 @@ def encode(model: Model, mel: Tensor, mode: str) -> Tensor:
     rows = []
     for row in frames.split(1):
         outputs, state = [], None
-        for piece in row.split(CHUNK * 8, dim=1):
+        for piece in row.split(CHUNK * MELS_PER_FRAME, dim=1):
             h, state = model.encoder(piece, state, chunk=CHUNK)
             outputs.append(h)
         rows.append(torch.cat(outputs, dim=1))
