@@ -63,7 +63,7 @@ def test_norms_are_compared_by_the_difference_of_their_changes() -> None:
     assert not offset.stands
 
 
-def test_from_ten_recordings_on_differences_have_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_many_recordings_on_differences_have_percentiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "FEW", 8)  # as many as there are
     study = made_up({(model, "loudness.swing=20"): {"errors": worse} for model in "ad"})
     (found,) = [each for each in contrasts_of(study) if each.condition == "loudness.swing=20"]

@@ -5,14 +5,14 @@ import pytest
 from scipy import stats
 
 from diarnorm.evaluation.scores import Components, bootstrap_interval
-from diarnorm.robustness.intervals import Figure, mean_of, median_of, ratio_of, share_of, total_of
+from diarnorm.robustness.intervals import FEW, Figure, mean_of, median_of, ratio_of, share_of, total_of
 
 HOW = (2000, 0)
 
 
 def test_a_ratio_has_the_interval_of_a_pooled_error_rate() -> None:
     rng = np.random.default_rng(1)
-    files = [Components(float(miss), 0.0, 0.0, float(speech)) for miss, speech in rng.uniform(1.0, 5.0, (12, 2))]
+    files = [Components(float(miss), 0.0, 0.0, float(speech)) for miss, speech in rng.uniform(1.0, 5.0, (FEW, 2))]
     found = ratio_of([each.miss_s for each in files], [each.speech_s for each in files], *HOW)
     assert (found.low, found.high) == bootstrap_interval(files, num_resamples=2000, seed=0)
     assert found.value == sum(files, Components()).der

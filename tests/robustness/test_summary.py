@@ -7,6 +7,7 @@ from scipy import stats
 from diarnorm.evaluation.scores import Components, bootstrap_difference
 from diarnorm.robustness.config import Margin
 from diarnorm.robustness.factors import factors_of
+from diarnorm.robustness.intervals import FEW
 from diarnorm.robustness.rows import Change, Row, worst_verdict
 from diarnorm.robustness.summary import change_of, pooled_ders, rows_of
 from diarnorm.robustness.tables import finding
@@ -38,19 +39,19 @@ def test_the_change_is_pooled_and_its_interval_is_paired() -> None:
     assert pooled_ders(made_up()) == {f"x.{model}": pytest.approx(0.1) for model in "abcd"}
 
 
-def test_intervals_of_ten_recordings_are_by_bootstrap_and_those_of_nine_wider() -> None:
+def test_intervals_of_many_recordings_are_by_bootstrap_and_those_of_fewer_wider() -> None:
     study = made_up()
-    before, after = [Components(0.5, 0.3, 0.2, 10.0)] * 10, [worse(at) for at in range(10)]
-    ten = change_of(study, [after], [before])
+    before, after = [Components(0.5, 0.3, 0.2, 10.0)] * FEW, [worse(at % 8) for at in range(FEW)]
+    many = change_of(study, [after], [before])
     interval = bootstrap_difference(after, before, num_resamples=200, seed=0)
     assert interval is not None
-    assert (ten.low, ten.high) == pytest.approx([100 * each for each in interval])
-    nine = change_of(study, [after[:9]], [before[:9]])
+    assert (many.low, many.high) == pytest.approx([100 * each for each in interval])
+    few = change_of(study, [after[:9]], [before[:9]])
     percentiles = bootstrap_difference(after[:9], before[:9], num_resamples=200, seed=0)
     assert percentiles is not None
-    assert nine.low is not None
-    assert nine.high is not None
-    assert nine.high - nine.low > 1.1 * 100 * (percentiles[1] - percentiles[0])
+    assert few.low is not None
+    assert few.high is not None
+    assert few.high - few.low > 1.1 * 100 * (percentiles[1] - percentiles[0])
 
 
 def test_few_recordings_hold_rarely_by_luck() -> None:
