@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 FEW = 30
-"""From so many recordings on intervals are percentiles: of ten normal values they leave out the mean one time in ten."""
+"""From so many recordings on intervals are percentiles; of ten normal values they miss the mean one time in ten."""
 
 Draws = Int[np.ndarray, "resamples recordings"]
 Resampled = Float[np.ndarray, " resamples"]

@@ -31,7 +31,8 @@ class SimulatorConfig:
     sides of speech, then gaps shorter than `close_gap_s` are closed. Levels of speakers are normal within a
     limit; the wide limit, with a spread to match, holds in some conversations. Speakers of a pair `anna/bert` in
     `same_person`, or in the manifest, may be one person and never meet; names of speakers of other splits do no harm.
-    `speed_probability` is that of a voice other than the speaker's own: another speed or, where there are any, a warp.
+    With `speed_probability` a speaker has any of the voices that are kept of them, their own being one: those at other
+    speeds and, where there are any, warps.
 
     Raises:
         ValueError: a value out of range, by its key, or a pair that is none.

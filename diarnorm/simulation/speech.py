@@ -22,6 +22,7 @@ import soundfile
 import soxr
 from jaxtyping import Bool, Float32, Int16, Int64
 
+from diarnorm.audio.meter import MAX_ABS
 from diarnorm.files import replacing
 from diarnorm.manifest import Entry, read_entries, same_person
 from diarnorm.simulation.activity import ActivityConfig, PieceConfig, cut_pieces, speech_activity
@@ -194,7 +195,7 @@ def _facts(entry: Entry, root: str) -> tuple[str | int, ...]:
 
 
 def decode(path: Path) -> Float32[np.ndarray, " samples"]:
-    """A file as mono samples at 16 kHz.
+    """A file as mono samples at 16 kHz. Damaged samples are 0, as they are when a file is diarized.
 
     Raises:
         ValueError: it cannot be decoded.
@@ -203,7 +204,7 @@ def decode(path: Path) -> Float32[np.ndarray, " samples"]:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
         raise ValueError(f"{path} cannot be decoded ({error}); convert it to WAV or FLAC, or remove it") from error
-    mono = samples.mean(axis=1)
+    mono = np.where(np.abs(samples) <= MAX_ABS, samples, np.float32(0)).mean(axis=1)
     return mono if rate == SAMPLE_RATE else soxr.resample(mono, rate, SAMPLE_RATE)
 
 

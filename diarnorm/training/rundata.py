@@ -120,7 +120,10 @@ class RunData:
             yield "development and training share speakers: DER will say little about new voices"
         for each in (self.recordings, self.dev_recordings):
             yield from () if each is None else each.notes
-        if self.corpus is not None:
+        if self.recordings is not None and self.corpus is not None:
+            cut = {source.name for source in self.corpus.sources}
+            if gone := [each.name for each in self.recordings.recordings if each.name not in cut]:
+                yield f"{len(gone)} recordings have nothing that is scored ({gone[0]}): nothing is learned from them"
             yield from notes_on(self.corpus, self.config.data.stages)
             if self.dev_recordings and self.config.data.recordings.labels == CORPUS:
                 there = {turn.speaker for each in self.dev_recordings.recordings for turn in each.reference}

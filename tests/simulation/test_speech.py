@@ -65,6 +65,20 @@ def test_other_rates_and_channels_become_16_khz_mono(tmp_path: Path) -> None:
     assert speech.level[0] == pytest.approx(0.3 / 2**0.5, rel=0.01)
 
 
+def test_damaged_samples_are_silence_and_the_rest_is_speech(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree", num_speakers=1, num_utterances=1)
+    samples, _ = soundfile.read(tree / "s0" / "0.wav", dtype="float32")
+    whole = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache")
+    samples[[5000, 9000, 9001]] = (np.nan, np.inf, -1e20)
+    soundfile.write(tree / "s0" / "0.wav", samples, SAMPLE_RATE, subtype="FLOAT")
+    damaged = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache")
+    expected = whole.utterance(0, 0).copy()
+    expected[[5000, 9000, 9001]] = 0
+    np.testing.assert_array_equal(damaged.utterance(0, 0), expected)
+    assert damaged.level[0] == pytest.approx(whole.level[0], rel=0.01)
+    assert len(damaged.piece_utterance) == len(whole.piece_utterance) > 0
+
+
 def test_second_load_decodes_nothing_and_a_changed_file_does(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "tree", num_speakers=1, num_utterances=1)
     first = load_speech(tree, config=CLIPS, cache_dir=tmp_path / "cache")

@@ -1,9 +1,12 @@
 """Runs with recordings: which batches are theirs, whose classes are whose, what a run without speech needs."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 from diarnorm.modelfile import read_header
@@ -100,6 +103,21 @@ def test_labels_that_train_and_dev_share_are_told(
     assert capsys.readouterr().err.count("data.recordings.train and .dev share") == 1
     RunData(with_recordings(tiny_run(corpus), (folders[0], folders[0]), labels="recording"))
     assert "share" not in capsys.readouterr().err
+
+
+def test_recordings_of_which_nothing_is_scored_are_told(
+    corpus: Path, folders: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folders[0], tmp_path / "train")
+    config = with_recordings(tiny_run(corpus), (str(tmp_path / "train"), folders[1]))
+    RunData(config)
+    assert "nothing that is scored" not in capsys.readouterr().err
+    (tmp_path / "train" / "talk1.flac").unlink()
+    soundfile.write(tmp_path / "train" / "talk1.wav", np.zeros(0), 16_000)
+    data = RunData(config)
+    assert "1 recordings have nothing that is scored (talk1): nothing is learned from" in capsys.readouterr().err
+    assert data.corpus is not None
+    assert [source.name for source in data.corpus.sources] == ["talk0", "talk2"]
 
 
 def test_what_a_run_without_speech_needs(corpus: Path, folders: tuple[str, str]) -> None:
