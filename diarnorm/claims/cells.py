@@ -71,6 +71,17 @@ class GridConfig:
             raise ValueError(f"grid.{empty[0]} is empty: give one or more")
         parse_shard(self.part, key="grid.part")
 
+    def only(self, name: str) -> Any:
+        """The value of a key in which the runs of a study do not differ.
+
+        Raises:
+            ValueError: it has several.
+        """
+        values = getattr(self, name)
+        if len(values) > 1:
+            raise ValueError(f"grid.{name}={list(values)}: runs of this study do not differ in it, give one value")
+        return values[0]
+
 
 @dataclass(frozen=True)
 class StudyConfig(RunConfig):

@@ -115,7 +115,7 @@ def _starts(trained: Path, folder: Path) -> dict[str, tuple[Path, Model, float]]
 
 
 def _arm(config: FinetuneConfig, arm: str, seed: int, start: Path, model: Model) -> Cell:
-    train = replace(config.train, init_from=str(start), seed=seed, learning_rate=config.grid.learning_rates[-1])
+    train = replace(config.train, init_from=str(start), seed=seed, learning_rate=config.grid.only("learning_rates"))
     run = RunConfig(model.config, config.loss, config.data, train)
     return Cell({"arm": arm, "seed": seed}, run, freeze if arm == "frozen" else None, keep=True)
 

@@ -16,8 +16,9 @@ BELOW = 2.0
 def cells(config: StudyConfig) -> list[Cell]:
     """Every norm at every learning rate, and the deaf runs."""
     g = config.grid
-    return deaf_cells(config, g.depths[:1]) + [
-        Cell({"norm": norm, "lr": rate, "seed": seed}, config.run(norm, g.placements[0], g.depths[0], rate, seed))
+    placement, depth = g.only("placements"), g.only("depths")
+    return deaf_cells(config, g.depths) + [
+        Cell({"norm": norm, "lr": rate, "seed": seed}, config.run(norm, placement, depth, rate, seed))
         for norm in g.norms
         for rate in sorted(g.learning_rates)
         for seed in g.seeds

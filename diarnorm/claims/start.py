@@ -18,12 +18,13 @@ STOPPED = 10.0
 def cells(config: StudyConfig) -> list[Cell]:
     """Every norm from every gamma; every spread of beta from a gamma of 1, for norms that have one."""
     g = config.grid
+    placement, depth, rate = (g.only(name) for name in ("placements", "depths", "learning_rates"))
     starts = [(norm, scale, 0.0) for norm in g.norms for scale in g.scales]
     starts += [(norm, 1.0, spread) for norm in g.norms if norm in ("layer", "batch") for spread in g.offsets if spread]
     return [
         Cell(
             {"norm": norm, "gamma": scale, "beta": spread, "seed": seed},
-            config.run(norm, g.placements[0], g.depths[0], g.learning_rates[0], seed),
+            config.run(norm, placement, depth, rate, seed),
             lambda model, scale=scale, spread=spread, seed=seed: start_from(model, scale, spread, seed),
         )
         for norm, scale, spread in starts

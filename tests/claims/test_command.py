@@ -68,6 +68,7 @@ def test_all_is_everything() -> None:
         (["8", "grid.part=2/2"], "grid.part=2/2 is none"),
         (["8", "grid.norms=[rsm]"], "grid.norms=rsm is not known: choose one of rms, layer, batch, none"),
         (["9", "grid.seeds=[]"], "grid.seeds is empty: give one or more"),
+        (["9", "grid.depths=[6,24]"], "grid.depths=[6, 24]: runs of this study do not differ in it, give one value"),
         (["13", "sizes_kb=[1]"], "sizes_kb=[1] has no large call"),
         (["13", "rounds=5"], "rounds=5 is out of range: give a number of at least 6"),
         (["2", "rounds=5"], "rounds=5 is out of range: give a number of at least 6"),
