@@ -68,6 +68,8 @@ class Plot:
     log_y: bool = False
     lines: tuple[float, ...] = ()
     """Heights of horizontal reference lines."""
+    top: float | None = None
+    """Where given, the picture goes from 0 to this, and what lies above is drawn there, without interval."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
+
 from diarnorm.claims.evidence import Plot, Series
 from diarnorm.evaluation.svg import as_svg
 
@@ -48,7 +50,7 @@ def _draw(plot: Plot, ink: str, rule: str) -> Any:
             "marker": MARKERS[number % len(MARKERS)],
             "label": series.name,
         }
-        _draw_series(axes, series, style)
+        _draw_series(axes, series, plot.top, style)
     axes.set_xlabel(plot.x, color=ink)
     axes.set_ylabel("\n".join(wrap(plot.y, LABEL_LETTERS)), color=ink)
     axes.set_title(plot.title, loc="left", color=ink, fontsize=12)
@@ -60,6 +62,8 @@ def _draw(plot: Plot, ink: str, rule: str) -> Any:
         if is_log:
             axis.set_major_formatter(lambda value, position: f"{value:g}")
             axis.set_minor_formatter(lambda value, position: "")
+    if plot.top is not None:
+        axes.set_ylim(0.0, 1.03 * plot.top)
     _few_ticks(axes, plot)
     axes.grid(color=rule, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -72,13 +76,15 @@ def _draw(plot: Plot, ink: str, rule: str) -> Any:
     return figure
 
 
-def _draw_series(axes: Any, series: Series, style: dict[str, Any]) -> None:
+def _draw_series(axes: Any, series: Series, top: float | None, style: dict[str, Any]) -> None:
+    edge = np.inf if top is None else top
+    heights, highs = (np.minimum(values, edge) for values in (series.y, series.high))
     if series.low:
-        below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
-        above = [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]
-        axes.errorbar(series.x, series.y, [below, above], capsize=3, **style)
+        lows = np.where(np.asarray(series.y) > edge, edge, series.low)
+        below, above = np.maximum(0.0, heights - lows), np.maximum(0.0, highs - heights)
+        axes.errorbar(series.x, heights, [below, above], capsize=3, **style)
     else:
-        axes.plot(series.x, series.y, **style)
+        axes.plot(series.x, heights, **style)
 
 
 def _few_ticks(axes: Any, plot: Plot) -> None:

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, deaf_cells, failures, is_deaf, run_cells
+from diarnorm.claims.curves import PICTURE, curve, losses_by_rate
 from diarnorm.claims.evidence import (
     Evidence,
     Measure,
     Plot,
-    Series,
     Table,
-    average,
     geometric,
     number,
     share,
@@ -75,12 +74,13 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         "placement",
         tuple(measures),
         (_table([*deaf, *outcomes], failed),),
-        _plots(outcomes),
+        _plots(deaf, outcomes),
         (
             "A run fails when it stops, or ends nearer to the run of its depth and seed that hears nothing (deaf) than "
             "to the best of them.",
             f"The verdict is about {deepest} blocks. Gradients are those of all matrices of a block, at the first "
             "step, when learning has not changed them yet.",
+            PICTURE,
         ),
     )
 
@@ -115,14 +115,13 @@ def _table(outcomes: list[Outcome], failed: dict[tuple, bool]) -> Table:
     return Table("Runs", columns, tuple(rows))
 
 
-def _plots(outcomes: list[Outcome]) -> tuple[Plot, ...]:
-    """Loss at the end over the learning rate, at each depth; runs that stopped are left out."""
+def _plots(deaf: list[Outcome], outcomes: list[Outcome]) -> tuple[Plot, ...]:
+    """Loss at the end over the learning rate, at each depth."""
     depths = sorted({o.facts["depth"] for o in outcomes})
     return tuple(
-        Plot(
+        losses_by_rate(
             f"{depth} blocks: loss at the end",
-            "learning rate",
-            "loss",
+            [o for o in deaf if o.facts["depth"] == depth],
             tuple(
                 curve(
                     f"{where}, {norm}",
@@ -135,17 +134,6 @@ def _plots(outcomes: list[Outcome]) -> tuple[Plot, ...]:
                 )
                 for where, norm in dict.fromkeys((o.facts["placement"], o.facts["norm"]) for o in outcomes)
             ),
-            log_x=True,
         )
         for depth in depths
     )
-
-
-def curve(name: str, outcomes: list[Outcome], fact: str) -> Series:
-    """Loss at the end over a fact, mean over the rest, with its interval; what is infinite is left out."""
-    points = []
-    for x in sorted({o.facts[fact] for o in outcomes}):
-        losses = [o.last_loss for o in outcomes if o.facts[fact] == x and o.last_loss < float("inf")]
-        if losses:
-            points.append((x, average(name, losses)))
-    return Series.of(name, [x for x, _ in points], [loss for _, loss in points])

@@ -5,8 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, deaf_cells, failures, is_deaf, run_cells
-from diarnorm.claims.evidence import Evidence, Measure, Plot, Table, average, geometric, number, spoken
-from diarnorm.claims.placement import curve
+from diarnorm.claims.curves import PICTURE, curve, losses_by_rate
+from diarnorm.claims.evidence import Evidence, Measure, Table, average, geometric, number, spoken
 
 KIND = ("seed",)
 BELOW = 2.0
@@ -35,7 +35,8 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
     """Per seed, the largest rate up to which no run of a norm fails; BatchNorm's over each other norm's."""
     states = zip(outcomes, failures(outcomes, KIND), strict=True)
     failed = {(o.facts["norm"], o.facts["lr"], o.facts["seed"]): fails for o, fails in states}
-    silent = spoken(average("", [o.last_loss for o in outcomes if is_deaf(o)]))
+    deaf = [o for o in outcomes if is_deaf(o)]
+    silent = spoken(average("", [o.last_loss for o in deaf]))
     outcomes = [o for o in outcomes if not is_deaf(o)]
     norms = list(dict.fromkeys(o.facts["norm"] for o in outcomes))
     seeds = sorted({o.facts["seed"] for o in outcomes})
@@ -60,6 +61,7 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         "What a norm bears lies between its rate and the next, which the interval takes in.",
         "With AdamW, whose steps do not grow with the gradient, rates compare otherwise than with SGD, which the claim "
         "was made about. Muon was tried at three rates alone, a factor of five apart, in the study of norms.",
+        PICTURE,
     ]
     if ends:
         notes.append(f"{', '.join(ends)}: stable to the end of the range, beyond which nothing is known.")
@@ -68,7 +70,7 @@ def evidence_of(outcomes: list[Outcome]) -> Evidence:
         "learning_rate",
         tuple(measures),
         (Table("Largest stable learning rate", columns, rows), _losses(outcomes, norms, rates)),
-        (Plot("Loss at the end", "learning rate", "loss", lines, log_x=True),),
+        (losses_by_rate("Loss at the end", deaf, lines),),
         tuple(notes),
     )
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from diarnorm.claims.cells import Cell, Outcome, StudyConfig, run_cells
+from diarnorm.claims.curves import curve
 from diarnorm.claims.evidence import Evidence, Plot, Table, average, geometric, number, spoken
-from diarnorm.claims.placement import curve
 from diarnorm.model import Model
 
 STOPPED = 10.0

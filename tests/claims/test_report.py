@@ -111,6 +111,19 @@ def test_the_page_is_whole_and_asks_for_nothing(folder: Path) -> None:
     assert text.count("<svg") == 1
 
 
+def test_what_lies_above_the_top_of_a_picture_stands_there() -> None:
+    """A run that exploded leaves the others to be seen, interval and all."""
+    low, wild = (
+        Series("low", (1.0, 2.0), (0.5, 0.6)),
+        Series("wild", (1.0, 2.0), (0.7, 1e14), (0.6, -1e14), (0.8, 3e14)),
+    )
+    kept = Series("wild", (1.0, 2.0), (0.7, 3.0), (0.6, 3.0), (0.8, 3.0))
+    one, two = (svg(Plot("t", "x", "y", (low, each), top=3.0)) for each in (wild, kept))
+    assert [line for line in one.splitlines() if "1e14" in line] == []
+    marks = [re.findall(r'<use [^>]*y="([^"]+)"', picture) for picture in (one, two)]
+    assert marks[0][:4] == marks[1][:4]
+
+
 def test_pictures_take_the_colours_of_the_page() -> None:
     picture = svg(PLOT)
     assert "var(--ink)" in picture

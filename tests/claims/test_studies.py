@@ -187,9 +187,9 @@ def test_a_deaf_run_hears_nothing_to_its_end(corpus: Path, tmp_path: Path) -> No
     assert torch.equal(heard, other)
 
 
-@pytest.mark.parametrize("study_of", [placement, rates])
-def test_every_kind_has_its_deaf_run(study_of: Any) -> None:
-    grid = GridConfig(norms=("rms", "batch"), depths=(6, 24), learning_rates=(1e-3, 2e-3), seeds=(0, 1, 2))
+@pytest.mark.parametrize(("study_of", "depths"), [(placement, (6, 24)), (rates, (6,))])
+def test_every_kind_has_its_deaf_run(study_of: Any, depths: tuple[int, ...]) -> None:
+    grid = GridConfig(norms=("rms", "batch"), depths=depths, learning_rates=(1e-3, 2e-3), seeds=(0, 1, 2))
     all_cells = study_of.cells(StudyConfig(grid=grid))
     assert len({cell.name for cell in all_cells}) == len(all_cells)
     kinds = [tuple(cell.facts[name] for name in study_of.KIND) for cell in all_cells]
