@@ -66,15 +66,16 @@ def batch_size(seed: int = 0) -> Evidence:
 
 
 def _changed_by_batch(name: str, seed: int) -> int:
-    """How many numbers of the output and of the input's gradient are not those of the row alone."""
+    """How many numbers of the output and of the input's gradient are not those of each row alone."""
     count = 0
     for dim in DIMS:
         norm = _shaken(make_norm(name, dim), seed).eval()
         x, dy = (_noise(max(BATCHES), FRAMES, dim, seed=seed + i) for i in range(2))
-        alone = _both_directions(norm, x[:1], dy[:1])
+        rows = [_both_directions(norm, *row) for row in zip(x.split(1), dy.split(1), strict=True)]
+        alone = [torch.cat(each) for each in zip(*rows, strict=True)]
         for batch in BATCHES:
             among = _both_directions(norm, x[:batch], dy[:batch])
-            count += sum(int((a != b[:1]).sum()) for a, b in zip(alone, among, strict=True))
+            count += sum(int((a[:batch] != b).sum()) for a, b in zip(alone, among, strict=True))
     return count
 
 
@@ -86,14 +87,15 @@ def _both_directions(norm: nn.Module, x: Tensor, dy: Tensor) -> tuple[Tensor, Te
 
 
 def _encoder_changes(norm: str, seed: int) -> dict[str, float]:
-    """Largest relative changes of the first row's output."""
+    """Largest relative changes of the output: of any row in a batch, of the first beside padding and in chunks."""
     torch.manual_seed(seed)
     encoder = _shaken(Encoder(replace(CONFIG, norm=norm)), seed).eval()
     mel = _noise(max(BATCHES), FRAMES * MELS_PER_FRAME, NUM_MELS, seed=seed)
-    alone, _ = encoder(mel[:1], chunk=CHUNK)
-    in_batch = (encoder(mel[:batch], chunk=CHUNK)[0][:1] for batch in BATCHES)
+    rows = torch.cat([encoder(row, chunk=CHUNK)[0] for row in mel.split(1)])
+    alone = rows[:1]
+    pairs = (pair for batch in BATCHES for pair in zip(rows, encoder(mel[:batch], chunk=CHUNK)[0], strict=False))
     return {
-        "batch": _largest(alone, in_batch),
+        "batch": max(_largest(own, [other]) for own, other in pairs),
         "padding": _largest(alone, (_padded(encoder, mel[:1], fill)[:, :FRAMES] for fill in PADDING.values())),
         "chunks": _largest(alone, [_in_chunks(encoder, mel[:1])]),
     }
