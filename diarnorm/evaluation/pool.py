@@ -1,12 +1,14 @@
 """Independent pieces of work in as many processes as asked for; what fails comes back as a value: the others go on."""
 
+import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
 Task = TypeVar("Task")
@@ -48,12 +50,20 @@ def outcomes(
 
 
 def _start_worker(with_torch: bool) -> None:
-    """Ctrl-C ends a worker without a word: its parent speaks."""
+    """Ctrl-C ends a worker without a word: its parent speaks. One whose parent was killed ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
     if with_torch:
         import torch
 
         torch.set_num_threads(1)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager
