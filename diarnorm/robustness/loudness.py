@@ -107,7 +107,12 @@ WIDE, NARROW = (-80.0, 60.0), (0.0, 60.0)
 CORRUPTIONS = (
     Corruption("loudness.gain", "dB", "all of it louder or quieter, in floating point", (-10, -20, -40), WIDE, gain),
     Corruption(
-        "loudness.gain_int16", "dB", "the same, then rounded to 16 bits and clipped", (6, 12, 20), WIDE, gain_int16
+        "loudness.gain_int16",
+        "dB",
+        "all of it louder or quieter, in 16-bit samples that clip",
+        (6, 12, 20),
+        WIDE,
+        gain_int16,
     ),
     Corruption("loudness.swing", "dB", "gain of +X and -X dB, changing every 2 s", (6, 12, 20), NARROW, swing),
     Corruption(
