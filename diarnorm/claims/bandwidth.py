@@ -24,7 +24,7 @@ class BandwidthConfig:
     """Calls of `dim` float32 features and so many rows that x and y together take each of `sizes_kb`."""
 
     dim: int = 256
-    sizes_kb: tuple[int, ...] = (2, 32, 128, 1024, 8192, 65536)
+    sizes_kb: tuple[int, ...] = (2, 32, 128, 1024, 8192, 16384, 32768, 65536)
     rounds: int = 9
     device: str = ""
 
