@@ -47,8 +47,8 @@ def silence(seed: int = 0) -> Evidence:
     }
     quiet = {"digital zeros": _zeros(), "+-1 LSB": _last_bit(seed)}
     heard = {name: _hear(checkpoint, samples, speech) for name, samples in quiet.items()}
-    gradient = {name: _gradient_size(checkpoint.model, samples) for name, samples in quiet.items()}
-    of_speech = _gradient_size(checkpoint.model, torch.from_numpy(speech)[None])
+    gradient = {name: _gradient_size(checkpoint, samples) for name, samples in quiet.items()}
+    of_speech = _gradient_size(checkpoint, torch.from_numpy(speech)[None])
     steps = {kind: _step(kind, quiet["digital zeros"], quiet["+-1 LSB"]) for kind in (PLAIN, *FRONT_ENDS)}
     measures = (
         exactly("zero_not_finite", sum(not finite for finite, _ in gains.values())),
@@ -106,10 +106,14 @@ def _hear(checkpoint: Checkpoint, silent: Tensor, speech: np.ndarray) -> _Heard:
         _spoken_share(diarizer, samples, 0.0),
         _spoken_share(diarizer, np.concatenate([speech, samples]), len(speech) / SAMPLE_RATE + CLOSING_S),
     )
-    chunk_samples = Model.chunk_samples(checkpoint.chunk)
-    whole = silent[:, : silent.shape[1] // chunk_samples * chunk_samples]
-    output, _ = checkpoint.model(whole, chunk=checkpoint.chunk)
+    output, _ = checkpoint.model(_whole_chunks(checkpoint, silent), chunk=checkpoint.chunk)
     return _Heard(100 * share, int((~output.activity.isfinite()).sum()))
+
+
+def _whole_chunks(checkpoint: Checkpoint, samples: Tensor) -> Tensor:
+    """Samples up to the end of the last whole chunk."""
+    chunk_samples = Model.chunk_samples(checkpoint.chunk)
+    return samples[:, : samples.shape[1] // chunk_samples * chunk_samples]
 
 
 def _spoken_share(diarizer: Diarizer, samples: np.ndarray, from_s: float) -> float:
@@ -120,12 +124,12 @@ def _spoken_share(diarizer: Diarizer, samples: np.ndarray, from_s: float) -> flo
     return speech_in(turns, [(from_s, end_s)]) / (end_s - from_s)
 
 
-def _gradient_size(model: Model, samples: Tensor) -> float:
+def _gradient_size(checkpoint: Checkpoint, samples: Tensor) -> float:
     """Size of the gradient of the encoder's output with respect to the log-mel frames, for a fixed random direction."""
-    chunk_samples = 12 * FRAME_SAMPLES
-    mel, _ = model.frontend(fbank_offline(samples[:, : samples.shape[1] // chunk_samples * chunk_samples]))
+    model = checkpoint.model
+    mel, _ = model.frontend(fbank_offline(_whole_chunks(checkpoint, samples)))
     mel = mel.detach().requires_grad_()
-    h, _ = model.encoder(mel, chunk=12)
+    h, _ = model.encoder(mel, chunk=checkpoint.chunk)
     direction = torch.randn(h.shape, generator=torch.Generator().manual_seed(0))
     (gradient,) = torch.autograd.grad(h, mel, direction)
     return float(gradient.square().mean().sqrt())

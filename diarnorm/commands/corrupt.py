@@ -172,9 +172,10 @@ def write_wav(path: Path, samples: "np.ndarray") -> str:
 
 def write_turns(path: Path, sound: "Sound", name: str) -> None:
     """Write the reference as RTTM."""
+    from diarnorm.files import replacing
     from diarnorm.rttm import write_rttm
 
-    with path.open("w", encoding="utf-8") as file:
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         write_rttm(sound.turns, name, file)
     say(f"{path}: {len(sound.turns)} turns")
 

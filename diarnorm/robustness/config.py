@@ -36,6 +36,8 @@ class RobustnessConfig(Changes):
     peers: dict[str, str] = field(default_factory=dict)
     """Other programs by name: a command with `{wavs}` and `{rttms}`, folders of recordings and of what it says of them;
     see `robustness.peers`."""
+    peer_limit_s: float = 3600.0
+    """A peer that takes longer for a batch of recordings is stopped."""
     corruptions: tuple[str, ...] = ("all",)
     """`all`, a family, a corruption at its default severities, or with one: `dc.offset=0.1`. Several words with spaces
     between are done one after the other."""
@@ -82,7 +84,7 @@ class RobustnessConfig(Changes):
             check_range(name, getattr(self, name), low=1)
         for name in ("seed", "collar_s", "edge_s", "recovery_distance"):
             check_range(name, getattr(self, name), low=0)
-        for name in ("alone_s", "recovery_hold_s", "batch_s", "player_s"):
+        for name in ("alone_s", "recovery_hold_s", "batch_s", "player_s", "peer_limit_s"):
             check_range(name, getattr(self, name), above=0)
         check_range("same_labels_share", self.same_labels_share, low=0, high=1)
         for name, command in self.peers.items():

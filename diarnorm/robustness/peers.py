@@ -5,10 +5,11 @@ A peer is a command that gets a folder of recordings and fills another with what
     peers: {mine: "python mine.py {wavs} {rttms}"}
 
 `{wavs}` and `{rttms}` become the paths of the two folders. The command runs once for a batch of recordings under a
-condition, without a shell, in the folder in which `diarnorm` was typed. Every recording is a `NAME.wav`, mono, 16 kHz,
-32-bit float: that holds the damage to the last bit, beyond full scale, far below 16 bits, and with samples that are no
-numbers; a program that wants 16 bits rounds and clips for itself. For each, there must be a `NAME.rttm` afterwards;
-where it is empty, nobody speaks. Labels in it are free, and so is what it calls the recording.
+condition, without a shell, in the folder in which `diarnorm` was typed, and is stopped after `peer_limit_s`. Every
+recording is a `NAME.wav`, mono, 16 kHz, 32-bit float: that holds the damage to the last bit, beyond full scale, far
+below 16 bits, and with samples that are no numbers; a program that wants 16 bits rounds and clips for itself. For each,
+there must be a `NAME.rttm` afterwards; where it is empty, nobody speaks. Labels in it are free, and so is what it calls
+the recording.
 
 A peer has no log-mel frames: conditions that change those, and what is seen inside of models, it goes without.
 """
@@ -19,9 +20,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import soundfile
@@ -34,6 +36,8 @@ from diarnorm.turns import Turn
 
 WAVS, RTTMS = "{wavs}", "{rttms}"
 """What stands in a command for the two folders."""
+CLOSING_S = 5.0
+"""So long a program that is stopped has for its own closing, before it is killed."""
 
 
 class PeerError(ValueError):
@@ -49,12 +53,14 @@ class Peer:
         command: as it was given.
         files: those that the command names, with their SHA-256.
         folder: where it runs.
+        limit_s: after so long it is stopped.
     """
 
     name: str
     command: str
     files: tuple[tuple[str, str], ...]
     folder: Path
+    limit_s: float = 3600.0
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -79,7 +85,9 @@ def words_of(name: str, command: str) -> list[str]:
     return words
 
 
-def find_peers(given: Mapping[str, str], models: Iterable[str], folder: Path) -> tuple[Peer, ...]:
+def find_peers(
+    given: Mapping[str, str], models: Iterable[str], folder: Path, limit_s: float = Peer.limit_s
+) -> tuple[Peer, ...]:
     """The peers of a configuration; they run in `folder`, and must not be called like one of the `models`.
 
     Raises:
@@ -92,7 +100,7 @@ def find_peers(given: Mapping[str, str], models: Iterable[str], folder: Path) ->
             raise ValueError(f"peers.{name} is the name of a model, too: choose another")
         if shutil.which(folder / words[0] if os.sep in words[0] else words[0]) is None:
             raise ValueError(f"peers.{name}: there is no program {words[0]}: give its path, or install it")
-        peers.append(Peer(name, command, _hashes(words, folder), folder))
+        peers.append(Peer(name, command, _hashes(words, folder), folder, limit_s))
     return tuple(peers)
 
 
@@ -132,18 +140,47 @@ def _run(peer: Peer, wavs: Path, rttms: Path) -> str:
     """Run the command; the last line of its standard error.
 
     Raises:
-        ValueError: it cannot be started, or fails.
+        ValueError: it cannot be started, fails, or takes too long.
     """
     words = [word.replace(WAVS, str(wavs)).replace(RTTMS, str(rttms)) for word in words_of(peer.name, peer.command)]
+    with tempfile.TemporaryFile() as errors:
+        code = _wait(words, peer, errors)
+        errors.seek(0)
+        lines = [line.strip() for line in errors.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    said = lines[-1] if lines else "nothing"
+    if code is None:
+        raise ValueError(
+            f"the command was stopped after {peer.limit_s:g} s (peer_limit_s=SECONDS gives it more, batch_s=SECONDS "
+            f"less to do at once); the last it said on standard error: {said}"
+        )
+    if code != 0:
+        raise ValueError(f"the command failed with {code}; the last it said on standard error: {said}")
+    return said
+
+
+def _wait(words: Sequence[str], peer: Peer, errors: IO[bytes]) -> int | None:
+    """Start the command and wait for its end; its exit code, None where it took too long and was stopped.
+
+    It stays in our group of processes: Ctrl-C reaches it, too.
+
+    Raises:
+        ValueError: it cannot be started.
+    """
+    quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(words, cwd=peer.folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        process = subprocess.Popen(words, cwd=peer.folder, stdin=quiet, stdout=quiet, stderr=errors)
     except OSError as error:
         raise ValueError(f"{words[0]} cannot be started ({error.strerror})") from error
-    lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = lines[-1] if lines else "nothing"
-    if done.returncode != 0:
-        raise ValueError(f"the command failed with {done.returncode}; the last it said on standard error: {said}")
-    return said
+    with process:
+        try:
+            return process.wait(peer.limit_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(CLOSING_S)
+            return None
+        finally:
+            process.kill()
 
 
 def _read(path: Path, said: str) -> list[Turn]:

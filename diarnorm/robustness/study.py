@@ -65,7 +65,7 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     models = find_models(config.models, folder)
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
     _check_models(candidates)
-    peers = find_peers(config.peers, [each.name for each in candidates], folder)
+    peers = find_peers(config.peers, [each.name for each in candidates], folder, config.peer_limit_s)
     _check_sets(config)
     sources = {name: parse_source(name, given) for name, given in config.sets.items()}
     sets = [read_set(name, source, folder) for name, source in sources.items()]

@@ -1,6 +1,8 @@
 """Peers: what a program hears, what is made of its answers, against seconds counted by hand; every way to go wrong."""
 
+import os
 import re
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +206,31 @@ def test_a_program_that_is_gone_is_named(folder: Path) -> None:
         listen(peer, "clean", ["a"], [np.zeros(160, np.float32)])
     with pytest.raises(ValueError, match="two recordings are called a_b"):
         listen(peer, "clean", ["a/b", "a_b"], [np.zeros(160, np.float32)] * 2)
+
+
+NEVER_ENDS = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path("pids").write_text(f"{os.getpid()} {child.pid}")
+print("still at it", file=sys.stderr, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_peer_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "CLOSING_S", 0.1)
+    (tmp_path / "slow.py").write_text(NEVER_ENDS, "utf-8")
+    command = f"{sys.executable} slow.py {{wavs}} {{rttms}}"
+    (peer,) = find_peers({"slow": command}, [], tmp_path, limit_s=5.0)
+    with pytest.raises(ValueError, match=r"^peer slow on clean: the command was stopped after 5 s .*: still at it$"):
+        listen(peer, "clean", ["a"], [np.zeros(160, np.float32)])
+    own, started_by_it = map(int, (tmp_path / "pids").read_text().split())
+    os.kill(started_by_it, signal.SIGKILL)  # was alive, and kept nobody waiting
+    with pytest.raises(ProcessLookupError):
+        os.kill(own, 0)
 
 
 @pytest.mark.parametrize(
