@@ -11,7 +11,7 @@ from diarnorm.resources import configs_dir
 
 RECIPE = "conditions"
 """Name of the file that makes a folder a recipe of a robustness report."""
-UNNAMED = ("models", "peers", "workers", "players", "player_s", "batch_s")
+UNNAMED = ("models", "peers", "peer_limit_s", "workers", "players", "player_s", "batch_s")
 """Keys that do not name the folder of the outcome, unless a sweep goes over them, nor do those of sets and peers."""
 
 USAGE = """usage: diarnorm robustness models=[NAME|PATH|FOLDER,...] sets.NAME=FOLDER [KEY=VALUE ...]

@@ -12,7 +12,7 @@ from diarnorm.cli import main
 from diarnorm.robustness.config import Margin, RobustnessConfig
 
 KEYS = "alone alone_s batch_s chunk_ms collar_s corruptions device edge_s halves margin margins max_speakers memory "
-KEYS += "models num_resamples peers player_s players quiet recovery_distance recovery_hold_s same_labels "
+KEYS += "models num_resamples peer_limit_s peers player_s players quiet recovery_distance recovery_hold_s same_labels "
 KEYS += "same_labels_share seed sets skip_overlap turns workers"
 FILES = {"records.jsonl", "report.html", "report.json", "report.md", ".hydra"}
 
