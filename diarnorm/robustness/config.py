@@ -53,8 +53,9 @@ class RobustnessConfig(Changes):
     quiet: tuple[str, ...] = ()
     """Corruptions or families that put silence in, or `all` of them: there must be no speech in it."""
     same_labels: tuple[str, ...] = ()
-    """Corruptions, families or `all`: after what happens there labels must be those of the clean run. Not for what
-    comes before everybody: then labels are but the order of first turns."""
+    """Corruptions, families or `all` of those that leave the start as it was (silence, damage, burst, dc.step): after
+    what happens there labels must be those of the clean run. Not for what comes before everybody: then labels are but
+    the order of first turns."""
     same_labels_share: float = 0.9
     """Least share of the speech after it that must have them."""
     edge_s: float = 0.5

@@ -1,6 +1,8 @@
 """What a report says of itself: what was done, how it is scored, and what made it."""
 
 import os
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 from diarnorm.resources import code_sha256, commit, processor
@@ -17,10 +19,16 @@ def made_by() -> dict[str, Any]:
     return {
         "diarnorm": diarnorm.__version__,
         "commit": commit(),
+        "torch": version("torch"),
         "processor": processor(),
         "num_cores": os.cpu_count(),
         "code_sha256": code_sha256(*measuring_code()),
     }
+
+
+def _asked(settings: Mapping[str, Any]) -> str:
+    """What was asked of a model, where it is not its own."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items() if value and key != "device") or "as it comes"
 
 
 def conventions(study: Study) -> list[str]:
@@ -30,7 +38,7 @@ def conventions(study: Study) -> list[str]:
     return [
         f"sets: {sets or 'none'}; collar {config.collar_s:g} s on each side, overlap "
         f"{'left out' if config.skip_overlap else 'scored'}; seed {config.seed}",
-        f"made by diarnorm {made['diarnorm']}, commit {made['commit']}, on {made['processor']}, "
+        f"made by diarnorm {made['diarnorm']}, commit {made['commit']}, torch {made['torch']}, on {made['processor']}, "
         f"{made['num_cores']} cores, device {config.device}; code that measures {made['code_sha256'][:12]}",
         "change: pooled DER of the changed recordings less that of the clean ones, in points; 95 % interval by paired "
         f"bootstrap over recordings ({config.num_resamples} resamples), of fewer than {FEW} by Student's distribution; "
@@ -47,7 +55,8 @@ def conventions(study: Study) -> list[str]:
         f"speech in silence that was put in is counted from {config.edge_s:g} s after its start to {config.edge_s:g} s "
         "before its end",
         *(
-            f"model {name}: norm {facts['norm']}, front end {facts['frontend']}, sha256 {facts['sha256'][:12]}"
+            f"model {name}: norm {facts['norm']}, front end {facts['frontend']}, {_asked(facts['settings'])}, "
+            f"sha256 {facts['sha256'][:12]}"
             for name, facts in study.models.items()
         ),
         *(

@@ -222,6 +222,8 @@ def draw_attention(study: Study, rows: Sequence[Row]) -> Panels | None:
     clean run on the same frames; dashed what their number alone would make it."""
     strongest: dict[str, Condition] = {}
     for each in study.conditions:
+        if each.is_clean or each.is_alone:
+            continue
         known = strongest.setdefault(each.factor, each)
         if abs(each.severity or 0.0) > abs(known.severity or 0.0):
             strongest[each.factor] = each

@@ -1,6 +1,7 @@
 """Front ends times norms: what each condition costs a kind of model, and norms behind one front end beside one another.
 
-Models that differ in their seed alone are of one kind; their seconds are added up.
+All models of a norm behind a front end are of one kind: give those that differ in their seed alone. Their seconds are
+added up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,7 @@ class Cell:
     condition: str
     frontend: str
     norm: str
-    num_models: int
+    models: tuple[str, ...]
     clean_der: float | None
     change: Change
     verdict: str | None
@@ -89,8 +90,7 @@ def cells_of(study: Study, rows: Iterable[Row]) -> list[Cell]:
             theirs = [word for model in kind.models for word in verdicts.get((set_name, condition.name, model), ())]
             der = pooled(score for scores in kind.clean for score in scores).der
             outcome = worst_verdict([verdict, *theirs])
-            number = len(kind.models)
-            cells.append(Cell(set_name, condition.name, frontend, norm, number, der, change, verdict, outcome))
+            cells.append(Cell(set_name, condition.name, frontend, norm, kind.models, der, change, verdict, outcome))
     return cells
 
 

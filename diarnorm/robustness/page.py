@@ -15,7 +15,14 @@ from diarnorm.robustness.grid import Cell, Contrast
 from diarnorm.robustness.players import Player
 from diarnorm.robustness.rows import FAILS, HOLDS, UNDECIDED, Change, Row
 from diarnorm.robustness.study import Study
-from diarnorm.robustness.tables import CONTRASTS, VERDICTS, contrast_lines, finding, word_on_contrasts
+from diarnorm.robustness.tables import (
+    CONTRASTS,
+    VERDICTS,
+    contrast_lines,
+    finding,
+    word_on_contrasts,
+    word_on_kinds,
+)
 
 MOST_NAMED = 8
 """Factors that a model fails by name; the table below has all."""
@@ -119,7 +126,8 @@ def _set_parts(
     if contrasts:
         details.insert(0, (CONTRASTS, f"<p class=soft>{word_on_contrasts(contrasts)}</p>{_contrasts(contrasts)}"))
     if cells:
-        details.insert(0, ("Front ends and norms: change of the DER in points", _grid(cells)))
+        words = f"<p class=soft>{escape(word_on_kinds(cells))}</p>"
+        details.insert(0, ("Front ends and norms: change of the DER in points", words + _grid(cells)))
     return parts + [
         f"<details><summary>{escape(title, quote=False)}</summary>{table}</details>" for title, table in details
     ]

@@ -69,7 +69,8 @@ class Row:
         event_s, event_speech_s: length of the changed pieces without their edges, and speech of the model there.
         inserted_s, inserted_speech_s: the same of the pieces that were put in.
         quiet_verdict: whether there is no speech in silence that was put in; undecided where its edges are all of it.
-        labels_after_s: speech after changes, in which labels are compared with the clean run's.
+        labels_after_s: speech after changes, in which labels are compared with the clean run's; 0 for what acts from
+            the start on.
         labels_kept: share of it with the same labels; see `measures.labels_after`.
         labels_verdict: whether this is what was asked for at least, by its interval.
         labels_added: mean number of labels more than in the clean run; `most_labels_added` in one recording.

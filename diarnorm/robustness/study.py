@@ -14,7 +14,7 @@ from diarnorm.evaluation.recordings import Recording, RecordingSet, read_set
 from diarnorm.evaluation.sources import parse_source
 from diarnorm.files import file_sha256, legal_folder, shared_folder
 from diarnorm.modelfile import read_header
-from diarnorm.robustness.conditions import Condition, find_conditions
+from diarnorm.robustness.conditions import Condition, find_conditions, try_out
 from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.peers import Peer, find_peers
 from diarnorm.robustness.records import Record, Store, make_key
@@ -62,6 +62,7 @@ def study(config: RobustnessConfig, run_dir: Path, folder: Path) -> Study:
     if not config.sets and config.corruptions:
         raise ValueError("no recordings to change: give a folder of them as sets.NAME=FOLDER, or corruptions=[]")
     conditions = find_conditions(config)
+    try_out(conditions)
     models = find_models(config.models, folder)
     candidates = find_candidates(models, folder, Settings(device=config.device).changed_by(config))
     _check_models(candidates)

@@ -75,15 +75,15 @@ def _speech(study: Study, condition: Condition, records: Sequence[Record], clean
     names = ("event_s", "event_speech_s", "inserted_s", "inserted_speech_s")
     sums = {name: sum(getattr(each, name) for each in records) for name in names}
     added = [ours.num_speakers - theirs.num_speakers for ours, theirs in zip(records, clean, strict=False)]
-    kept = share_of(
-        [each.same_labels_s for each in records], [each.after_s for each in records], *_resampling(study.config)
-    )
+    comparable = records if condition.comes_later else []
+    after = [each.after_s for each in comparable]
+    kept = share_of([each.same_labels_s for each in comparable], after, *_resampling(study.config))
     return {
         "false_speech_s": sum(each.merged.false_alarm_s for each in records),
         "clean_false_speech_s": sum(each.merged.false_alarm_s for each in clean),
         **sums,
         "quiet_verdict": _quiet_verdict(sums["inserted_s"], sums["inserted_speech_s"]) if condition.is_quiet else None,
-        "labels_after_s": sum(each.after_s for each in records),
+        "labels_after_s": sum(after),
         "labels_kept": kept,
         "labels_verdict": _labels_verdict(kept, study.config.same_labels_share) if condition.keeps_labels else None,
         "labels_added": float(np.mean(added)) if added else 0.0,

@@ -42,7 +42,7 @@ def report(
         parts += [f"![{caption}](<{path.name}>)" for caption, path in _of_set(set_name, pictures or {})]
         mine = [cell for cell in cells if cell.set_name == set_name]
         if mine:
-            parts += ["### Front ends and norms: change of the DER in points", grid_table(mine)]
+            parts += ["### Front ends and norms: change of the DER in points", word_on_kinds(mine), grid_table(mine)]
         apart = [each for each in contrasts if each.set_name == set_name]
         if apart:
             head, lines = contrast_lines(apart)
@@ -104,6 +104,13 @@ def _cell(row: Row | None) -> str:
     return f"{points(row.change)} {signs(row.change, row.outcome)}".strip()
 
 
+def word_on_kinds(cells: Sequence[Cell]) -> str:
+    """Which models each kind is made of, and what their number leaves open."""
+    kinds = {f"{cell.frontend} / {cell.norm}": cell.models for cell in cells}
+    listed = "; ".join(f"{kind}: {', '.join(models)}" for kind, models in kinds.items())
+    return f"Models, by front end and norm: {listed}. Intervals are over recordings: other seeds may differ by more."
+
+
 def grid_table(cells: Sequence[Cell]) -> str:
     """Conditions as rows, front ends with their norms as columns."""
     kinds = list(dict.fromkeys((cell.frontend, cell.norm) for cell in cells))
@@ -146,7 +153,8 @@ def word_on_contrasts(contrasts: Sequence[Contrast]) -> str:
         f"paired bootstrap over recordings, of fewer than {FEW} by Student's distribution. Of {len(tested)} "
         f"differences {apart} have an interval without 0 (*), where chance alone makes about "
         f"{0.05 * len(tested):.0f}; {stand} are there when all are looked at together (**, false discovery rate of 5 % "
-        "after Benjamini and Hochberg)."
+        "after Benjamini and Hochberg). They tell these models apart, of which there may be one for each norm: other "
+        "seeds of the same norms may differ as much."
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from diarnorm.resources import recipes_dir
-from diarnorm.robustness.conditions import Condition, find_conditions, find_players
+from diarnorm.robustness.conditions import Condition, find_conditions, find_players, try_out
 from diarnorm.robustness.config import Margin, RobustnessConfig
 from diarnorm.robustness.corruption import catalogue, corrupt, parse
 from tests.robustness.talk import talk
@@ -59,6 +59,13 @@ def test_silence_of_the_recipe_leaves_the_grid_of_chunks_as_it_is() -> None:
     assert len(silences) == 21
 
 
+def test_labels_are_kept_only_where_the_start_is_as_it_was() -> None:
+    asked = ("silence.middle=1", "silence.middle=1 dc.step=0.1", "silence.middle=1 noise.white=10", "loudness.swing=6")
+    found = named(corruptions=asked, same_labels=("all",))
+    assert [each.name for each in found.values() if each.keeps_labels] == list(asked[:2])
+    assert [each.name for each in found.values() if each.comes_later] == list(asked[:2])
+
+
 def test_labels_are_kept_where_asked() -> None:
     found = named(corruptions=("silence.middle=1", "dc.step=0.1", "dc.offset=0.1"), same_labels=("silence", "dc.step"))
     assert [each.name for each in found.values() if each.keeps_labels] == ["silence.middle=1", "dc.step=0.1"]
@@ -83,10 +90,12 @@ def test_alone() -> None:
         ({"corruptions": ("dc.offset", "dc.offset=0.1")}, "dc.offset=0.1 is there twice"),
         ({"margins": (Margin("silent"),)}, "called 'silent'; did you mean silence"),
         ({"halves": ("zzz",)}, "families are band, burst"),
+        ({"same_labels": ("loudness.swing",)}, "same_labels=loudness.swing acts from the start on, where no label is"),
         ({"same_labels": ("silenc",)}, "called 'silenc'; did you mean silence?"),
         ({"same_labels_share": 1.1}, "same_labels_share=1.1 is out of range"),
         ({"quiet": ("dc",)}, "quiet=dc puts nothing in"),
         ({"players": ("nosuch",)}, "no corruption is called .nosuch."),
+        ({"corruptions": (" ",)}, "corruptions=' ' names none"),
         ({"corruptions": ()}, "corruptions is empty"),
         ({"workers": 0}, "workers=0 is out of range"),
         ({"recovery_hold_s": 0.0}, "recovery_hold_s=0.0 is out of range"),
@@ -95,6 +104,21 @@ def test_alone() -> None:
 def test_mistakes(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         named(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corruptions": ("band.mu_law=4.5",)}, "mu_law=4.5"),
+        ({"corruptions": ("damage.nan=10 room.reverb=0.4",)}, "room.reverb=0.4 needs samples that are finite"),
+        ({"corruptions": (), "alone": ("loudness.turns=6",)}, "loudness.turns=6 needs to know who speaks when"),
+    ],
+)
+def test_what_no_recording_bears_is_found_before_the_work(changes: dict[str, object], message: str) -> None:
+    conditions = named(**changes).values()
+    with pytest.raises(ValueError, match=message):
+        try_out(conditions)
+    try_out(named(corruptions=("all",)).values())
 
 
 def test_all_means_all() -> None:

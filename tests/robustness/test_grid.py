@@ -8,7 +8,7 @@ from diarnorm.evaluation.scores import Components
 from diarnorm.robustness import grid
 from diarnorm.robustness.grid import cells_of, contrasts_of
 from diarnorm.robustness.summary import rows_of
-from diarnorm.robustness.tables import contrast_lines, word_on_contrasts
+from diarnorm.robustness.tables import contrast_lines, word_on_contrasts, word_on_kinds
 from tests.robustness.madeup import CORRUPTIONS, made_up
 from tests.robustness.test_summary import worse
 
@@ -22,7 +22,7 @@ def test_cells_add_up_the_models_of_a_kind() -> None:
     }
     assert set(cells) == {("none", "rms"), ("frame", "rms"), ("none", "layer <ln>")}
     both = cells["none", "rms"]
-    assert both.num_models == 2
+    assert both.models == ("a", "d")
     assert both.change.points == pytest.approx(100 * (8 * 2.0 + 0.1 * 28) / 160)  # `d` did not change
     assert cells["frame", "rms"].change.points == 0.0
     assert both.verdict == "fails"
@@ -89,6 +89,9 @@ def test_of_many_differences_those_that_chance_makes_do_not_stand() -> None:
     text = word_on_contrasts(contrasts)
     assert f"Of 100 differences {apart} have an interval without 0 (*), where chance alone makes about 5; " in text
     assert "; 0 are there when all are looked at together" in text
+    assert word_on_kinds(cells_of(study, rows_of(study))).startswith(
+        "Models, by front end and norm: none / rms: a, d; frame / rms: b; none / layer <ln>: c. Intervals are over"
+    )
     head, lines = contrast_lines(contrasts)
     assert head == ["condition", "none: rms less layer <ln>"]
     assert len(lines) == 100

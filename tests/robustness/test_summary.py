@@ -140,6 +140,7 @@ def test_labels_must_stay_after_silence_and_their_share_is_pooled() -> None:
         ("b", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": 19.0},
         ("c", "silence.middle=10"): {"after_s": 20.0, "same_labels_s": lambda number: 20.0 * (number > 0)},
         ("a", "burst.slam=15"): {"after_s": 20.0, "same_labels_s": 1.0},
+        ("a", "loudness.swing=6"): {"after_s": 20.0, "same_labels_s": 1.0},
     }
     rows = rows_of(made_up(changes))
     found = row(rows, "a", "silence.middle=10")
@@ -147,6 +148,8 @@ def test_labels_must_stay_after_silence_and_their_share_is_pooled() -> None:
     assert found.labels_after_s == 160.0
     verdicts = [row(rows, model, "silence.middle=10").labels_verdict for model in "abcd"]
     assert verdicts == ["fails", "holds", "undecided", None]  # nobody speaks after the last one's
+    from_the_start = row(rows, "a", "loudness.swing=6")  # where labels are none of the clean run's
+    assert (from_the_start.labels_after_s, from_the_start.labels_kept.value) == (0.0, None)
     assert row(rows, "a", "burst.slam=15").labels_verdict is None  # not asked for
     assert found.outcome == "fails"
     assert found.verdict == "holds"
