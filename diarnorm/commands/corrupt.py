@@ -187,12 +187,26 @@ def describe(options: Namespace, before: "Sound", spec: "Spec", sound: "Sound", 
     say(f"{options.input}: {before.duration_s:.3f} s, {_level(before)}")
     for link in spec.links:
         known = find(link.name)
-        meaning = re.sub(r"\bX\b", f"{link.severity:g}", known.meaning)
-        say(f"  {link}: {meaning if link.changes else 'changes nothing'}")
+        say(f"  {link}: {_with_number(known.meaning, link.severity) if link.changes else 'changes nothing'}")
     say(f"{options.output}: {sound.duration_s:.3f} s, {_level(sound)}, {written}")
     if sound.events:
         shown = ", ".join(f"{start:.3f}-{end:.3f}" for start, end in sound.events[:5])
         say(f"  changed at {shown}{f' and {len(sound.events) - 5} more' if len(sound.events) > 5 else ''} s")
+
+
+def _with_number(meaning: str, severity: float) -> str:
+    """What a corruption does, with its severity in the place of X.
+
+    >>> _with_number("levels from -X to +X/4 dB, X times", 12.0)
+    'levels from -12 to +3 dB, 12 times'
+    """
+
+    def written(found: re.Match[str]) -> str:
+        sign, part = found.groups()
+        value = (-severity if sign == "-" else severity) / (float(part) if part else 1.0)
+        return f"{value:+g}" if sign else f"{value:g}"
+
+    return re.sub(r"([+-]?)\bX\b(?:/(\d+))?", written, meaning)
 
 
 def _level(sound: "Sound") -> str:

@@ -42,7 +42,7 @@ class Link:
             check_range(self.name, self.severity, low=low, high=high)
 
     def __str__(self) -> str:
-        return f"{self.name}={self.severity:g}"
+        return f"{self.name}={self.severity:.12g}"
 
     @property
     def changes(self) -> bool:

@@ -34,12 +34,14 @@ def measure_turns(
 ) -> dict[str, Any]:
     """The measurements of a `Record` that turns alone give, by name.
 
-    `region` is what is scored of the recording as it was; None: all.
+    `region` is what is scored of the recording as it was; None: all. Halves are those of the recording as it was.
     """
-    end_s = samples_to_seconds(len(sound.samples))
-    spans = [(0.0, end_s)] if region is None else TimeMap.of(sound.inserted).region(region)
+    time, end_s = TimeMap.of(sound.inserted), samples_to_seconds(len(sound.samples))
+    spans = [(0.0, end_s)] if region is None else time.region(region)
     whole = _score(sound, turns, spans, rules)
-    halves = [(0.0, end_s / 2), (end_s / 2, end_s)] if condition.with_halves else []
+    inserted_s = sum(end - start for start, end in sound.inserted)
+    middle_s = time.region([(0.0, (end_s - inserted_s) / 2)])[0][1]
+    halves = [(0.0, middle_s), (middle_s, end_s)] if condition.with_halves else []
     return {
         "errors": whole.errors,
         "merged": whole.merged,

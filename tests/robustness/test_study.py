@@ -19,14 +19,17 @@ from diarnorm.resources import sources_of_turns
 from diarnorm.robustness import records as records_module
 from diarnorm.robustness import runner
 from diarnorm.robustness import study as study_module
+from diarnorm.robustness.conditions import Condition
 from diarnorm.robustness.config import RobustnessConfig
 from diarnorm.robustness.corruption import Sound, corrupt, parse
 from diarnorm.robustness.records import AFTERWARDS, BEFORE, NAME, Record, measuring_code
 from diarnorm.robustness.runner import Item
+from diarnorm.robustness.scored import Rules, measure_turns
 from diarnorm.robustness.study import Study, batches, find_models, study
 from diarnorm.robustness.summary import rows_of
 from diarnorm.stream import Diarizer
 from diarnorm.timebase import SAMPLE_RATE
+from diarnorm.turns import Turn
 from tests.evalset import REFERENCES, save_rttm, save_set, turns
 from tests.imports import reached_from
 from tests.loudness import save_loudness_model
@@ -130,6 +133,18 @@ def test_halves_add_up_to_the_whole_where_one_speaks_throughout(done: Study) -> 
     record = done.records["loud", "all", "b_one", "loudness.swing=12"]
     assert sum(half.speech_s for half in record.halves) == pytest.approx(record.errors.speech_s)
     assert not done.records["loud", "all", "b_one", "silence.middle=2"].halves
+
+
+@pytest.mark.parametrize("words", ["silence.start=3", "silence.middle=2", "silence.gaps=1", "silence.end=2"])
+def test_halves_are_those_of_the_recording_as_it_was(words: str) -> None:
+    noise = np.random.default_rng(0).normal(0.0, 0.01, 24 * SAMPLE_RATE).astype(np.float32)
+    sound = Sound(noise, (Turn(1.0, 7.0, "a"), Turn(14.0, 15.0, "b"), Turn(20.0, 22.0, "a")))
+    spec, rules = parse([words]), Rules(0.0, False, 0.5, 0.2, 1.0)
+    changed = corrupt(sound, spec, 0)
+    for heard in (sound, changed):
+        found = measure_turns(heard, heard.turns, None, Condition(spec, with_halves=True), rules)
+        assert [half.speech_s for half in found["halves"]] == pytest.approx([6.0, 3.0])
+        assert [half.error_s for half in found["halves"]] == pytest.approx([0.0, 0.0])
 
 
 def test_silence_that_is_put_in_is_seen(done: Study) -> None:
