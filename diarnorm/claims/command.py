@@ -171,10 +171,14 @@ def _configured(command: HydraCommand, config: Any, config_class: type) -> Any:
 
 
 def _keep(function: Any, arguments: tuple[Any, ...], overrides: Sequence[str], output: Path) -> None:
+    from diarnorm.claims.cells import StudyConfig
+    from diarnorm.claims.conditions import with_conditions
     from diarnorm.claims.records import record_of, save
 
-    begin = time.perf_counter()
+    begin, studies = time.perf_counter(), [each for each in arguments if isinstance(each, StudyConfig)]
     evidence = function(*arguments)
+    if evidence is not None and studies:
+        evidence = with_conditions(evidence, *studies)
     if evidence is not None:
         save(record_of(evidence, time.perf_counter() - begin, overrides), output)
 

@@ -12,6 +12,7 @@ import torch
 from diarnorm.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from diarnorm.claims import cells, finetuning, placement, rates, start
 from diarnorm.claims.cells import Cell, GridConfig, Outcome, StudyConfig, failures, gradient_size, run_cell, run_cells
+from diarnorm.claims.conditions import in_words, with_conditions
 from diarnorm.claims.evidence import Evidence, geometric, unbounded
 from diarnorm.claims.finetuning import FinetuneConfig, freeze
 from diarnorm.claims.records import Record, load_all, save
@@ -309,6 +310,22 @@ def test_frozen_is_all_but_the_norms_of_the_encoder() -> None:
     free = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert len(free) == 6
     assert all("norm" in name and name.startswith("encoder.") for name in free)
+
+
+def test_evidence_of_a_study_says_how_its_runs_were_trained(corpus: Path) -> None:
+    run = tiny_run(corpus, num_steps=3, warmup_steps=0, decay_from=1.0)
+    grid = GridConfig(depths=(1, 2), seeds=(0, 4))
+    config = StudyConfig(run.model, run.loss, run.data, run.train, grid)
+    stage = run.data.stages[0]
+    assert with_conditions(Evidence("x", (), notes=("More.",)), config).notes == (
+        f"Models with D = {run.model.encoder.dim} and 1 or 2 blocks; 3 steps of adamw, without warm-up, then at the "
+        f"highest rate to the end; batches of {stage.batch_size} conversations of {stage.crop_s:g} s with up to "
+        f"{stage.max_speakers} speakers, speakers of a corpus; seeds 0, 4.",
+        "More.",
+    )
+    pretrained = FinetuneConfig(run.model, run.loss, replace(run.data, speech="synthetic"), run.train, grid)
+    assert in_words(pretrained).startswith("Models that start from layer; 3 steps")
+    assert "voices that the program makes" in in_words(pretrained)
 
 
 def test_finetuning_compares_four_arms_from_the_same_weights(
