@@ -175,12 +175,14 @@ def _keep(function: Any, arguments: tuple[Any, ...], overrides: Sequence[str], o
     from diarnorm.claims.conditions import with_conditions
     from diarnorm.claims.records import record_of, save
 
-    begin, studies = time.perf_counter(), [each for each in arguments if isinstance(each, StudyConfig)]
+    begin = time.perf_counter()
     evidence = function(*arguments)
-    if evidence is not None and studies:
-        evidence = with_conditions(evidence, *studies)
-    if evidence is not None:
-        save(record_of(evidence, time.perf_counter() - begin, overrides), output)
+    if evidence is None:
+        return
+    for config in arguments:
+        if isinstance(config, StudyConfig):
+            evidence = with_conditions(evidence, config)
+    save(record_of(evidence, time.perf_counter() - begin, overrides), output)
 
 
 def _report(output: Path) -> None:

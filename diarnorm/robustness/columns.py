@@ -137,11 +137,7 @@ def details_of(rows: Sequence[Row]) -> list[tuple[str, list[Column], list[Row]]]
         ("Speech, labels, embeddings, level", SPEECH, list(rows)),
         ("Labels after a change, beside the clean run's", LABELS, [row for row in changed if row.labels_after_s]),
         ("Speech in silence that was put in", QUIET, [row for row in changed if row.quiet_verdict]),
-        (
-            "Halves, each with labels matched by itself: DER, %",
-            HALVES,
-            [row for row in rows if row.halves],
-        ),
+        ("Halves, each with labels matched by itself: DER, %", HALVES, [row for row in rows if row.halves]),
         ("Residual stream", INSIDE, [row for row in rows if row.rms]),
         ("Attention, per block", ATTENTION, [row for row in changed if row.attention]),
         ("Change of the DER of every recording, in points", own, few),
